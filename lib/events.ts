@@ -1,0 +1,27 @@
+/**
+ * The one typed stream in which a run tells what happens. Screen, log and (later) --json-events are readers of it;
+ * nothing below `cmd/` prints in any other way.
+ */
+export type Phase = "admitted" | "seeding" | "agent" | "verifying" | "cleaning";
+
+export type Event =
+  | { kind: "note"; text: string }
+  | { kind: "warning"; text: string; task?: string }
+  | { kind: "prepare"; step: "load" | "image"; task?: string; text: string; done: number; total: number }
+  | { kind: "build-output"; image: string; text: string }
+  | { kind: "run-started"; episodes: number; tasks: number; concurrency: number; sandbox: string }
+  | { kind: "phase"; episode: string; task: string; phase: Phase; at: number }
+  | {
+    kind: "finished";
+    episode: string;
+    task: string;
+    outcome: "scored" | "masked" | "failed" | "cancelled";
+    reward: number | null;
+    failureKind: string | null;
+    reason: string | null;
+    durationMs: number;
+    /** Where the verifier's files are, when there are any. */
+    logs: string | null;
+  };
+
+export type Emit = (event: Event) => void;

@@ -1,0 +1,60 @@
+/**
+ * Runs `work` over `items`, at most `limit` at a time, in order of arrival. Starts nothing after an abort and waits
+ * for what runs; the first error of `work` stops admission and is rethrown once all running work has ended.
+ * `items` is pulled lazily, so a plan of any length costs only what is in flight.
+ */
+export async function pool<T>(
+  items: Iterable<T> | AsyncIterable<T>,
+  limit: number,
+  work: (item: T) => Promise<void>,
+  signal: AbortSignal,
+): Promise<void> {
+  const running = new Set<Promise<void>>();
+  let failure: { error: unknown } | undefined;
+  for await (const item of items) {
+    if (signal.aborted || failure !== undefined) break;
+    const one: Promise<void> = work(item)
+      .catch((error: unknown) => void (failure ??= { error }))
+      .finally(() => running.delete(one));
+    running.add(one);
+    if (running.size >= limit) await Promise.race(running);
+  }
+  await Promise.all(running);
+  if (failure !== undefined) throw failure.error;
+}
+
+/** One promise per key, shared by all who ask while it runs or after it succeeded; a failure is forgotten. */
+export class Shared<V> {
+  #promises = new Map<string, Promise<V>>();
+
+  get(key: string, make: () => Promise<V>): Promise<V> {
+    const known = this.#promises.get(key);
+    if (known !== undefined) return known;
+    const made = make();
+    this.#promises.set(key, made);
+    made.catch(() => this.#promises.delete(key));
+    return made;
+  }
+}
+
+/** Admits at most `limit` holders at a time, first come first served. */
+export class Gate {
+  #free: number;
+  #waiting: (() => void)[] = [];
+
+  constructor(limit: number) {
+    this.#free = limit;
+  }
+
+  async hold<T>(work: () => Promise<T>): Promise<T> {
+    if (this.#free > 0) this.#free--;
+    else await new Promise<void>((admit) => this.#waiting.push(admit));
+    try {
+      return await work();
+    } finally {
+      const next = this.#waiting.shift();
+      if (next !== undefined) next();
+      else this.#free++;
+    }
+  }
+}

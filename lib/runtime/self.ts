@@ -1,0 +1,24 @@
+/**
+ * How this program starts itself again (the relay inside a sandbox's network namespace), compiled or from source.
+ * In a Bun binary `import.meta.url` lies under `/$bunfs/` and `process.execPath` is the real file; a `deno compile`
+ * binary runs from a virtual folder below a `deno-compile-` prefix.
+ */
+import process from "node:process";
+import { fileURLToPath } from "node:url";
+
+export type RuntimeName = "deno" | "bun" | "node";
+
+export const runtimeName: RuntimeName = "Deno" in globalThis ? "deno" : "Bun" in globalThis ? "bun" : "node";
+
+export const runtimeVersion: string = (process.versions as Record<string, string | undefined>)[runtimeName] ?? "";
+
+/** Whether we run as the single compiled file. */
+export const compiled: boolean = import.meta.url.includes("$bunfs") || import.meta.url.includes("deno-compile-");
+
+/** The argv that starts this program again with `args`. */
+export function selfArgv(args: readonly string[]): string[] {
+  if (compiled) return [process.execPath, ...args];
+  const main = fileURLToPath(new URL("../../main.ts", import.meta.url));
+  const run = runtimeName === "deno" ? ["run", "-A", "--quiet", main] : [main];
+  return [process.execPath, ...run, ...args];
+}

@@ -1,0 +1,252 @@
+/**
+ * What a sandbox is, to everything that uses one. lib owns these interfaces; `providers/` implements them; the two meet
+ * in `cmd/`. The promises are tested by `tests/contract/provider_contract.ts`, which every provider passes.
+ *
+ * A sandbox is cheap to ask once and dear to ask often (docker exec 120-220 ms, podman 265 ms): one exec may carry file
+ * trees in, run, and bring small files back.
+ */
+import type { Emit } from "../events.ts";
+import type { Owner } from "./owner.ts";
+
+export type ProviderName = "docker" | "podman" | "host";
+
+/** Network of a sandbox or phase, as task.toml spells it. `host` only by override (`++sandbox.host.network=host`). */
+export type Network = "public" | "no-network" | "host";
+
+export interface Limits {
+  cpus?: number;
+  memoryMb?: number;
+  storageMb?: number;
+  gpus?: number;
+}
+
+/** What a task needs to start from. Pure data made by lib/images/plan.ts. */
+export interface ImageNeed {
+  taskId: string;
+  source:
+    /** `docker_image`, as written. */
+    | { kind: "named"; reference: string }
+    /** environment/Dockerfile; `tag` is `hb__<context hash>`. */
+    | { kind: "dockerfile"; context: string; dockerfile: string; tag: string; buildTimeoutMs: number }
+    /** No image and no Dockerfile: only `host` can take it. */
+    | { kind: "none" };
+  /** Folder whose files are uploaded to the working directory (docker_image without a Dockerfile), if any. */
+  network: Network;
+  limits: Limits;
+  /** Users that commands of the task will run as; undefined entries mean the image's own. */
+  users: (string | undefined)[];
+}
+
+/** An image that is ready to start, with what its configuration says. */
+export interface PreparedImage {
+  /** What rows and summary say: the reference that was started, `hb__…` when built, `host` on this machine's root. */
+  reference: string;
+  /** Image configuration: working directory ("/" when unset), environment, user ("" = root), entrypoint. */
+  workdir: string;
+  env: Record<string, string>;
+  user: string;
+  entrypoint: string[];
+  /** Everything that was not done as the task asked (RUN lines left out, limits not enforced, …). */
+  notes: string[];
+  /** The provider's own data; nobody else looks inside. */
+  handle?: unknown;
+}
+
+export interface SandboxSpec {
+  image: PreparedImage;
+  owner: Owner;
+  /** Capture key of the episode, `0-0` or `0-0-a1`; names the sandbox together with the run. */
+  episode: string;
+  role: "agent" | "verifier";
+  /** Environment of every command, over the image's own. Values may be secret: never in argv. */
+  env: Record<string, string>;
+  /** Default working directory; created as root when missing (chowned to `user` when given and non-root). */
+  workdir: string | undefined;
+  /** Default user of commands; undefined means the image's. */
+  user: string | undefined;
+  network: Network;
+  limits: Limits;
+  /** The sandbox ends by itself after this, should everything else fail. */
+  ttlMs: number;
+  readyTimeoutMs: number;
+  /** Shell script run as root right after the start, before open() resolves: the seed's mkdir and chmod in the same call. */
+  setup?: string;
+}
+
+/** A folder of this machine, as it is to appear in the sandbox. */
+export interface HostTree {
+  /** Absolute folder on this machine. */
+  from: string;
+  /** Absolute folder in the sandbox; made when missing, as root. A symbolic link planted there is replaced, not followed. */
+  to: string;
+  /** Relative POSIX paths to carry; undefined carries all regular files, links and folders below `from`. */
+  only?: string[];
+  /** Extra files written over the tree: relative path → content and mode (octal, default 0644). */
+  extra?: Record<string, { data: string | Uint8Array; mode?: number }>;
+  /** Mode bits added to every file (for scripts that must be executable), by relative path. */
+  executable?: string[];
+}
+
+/** Who a command works for. Decides what a deadline kills: agents' background services survive, others' do not. */
+export type Purpose = "server" | "agent" | "oracle" | "verifier";
+
+export interface Command {
+  /** A shell script (bash where the image has it, else sh) or an argv. Any length: it travels by stdin where needed. */
+  run: { script: string } | { argv: string[] };
+  purpose: Purpose;
+  /** Default: the sandbox's. */
+  cwd?: string;
+  /** Over the sandbox's environment. */
+  env?: Record<string, string>;
+  /** Default: the sandbox's. "root" is always possible. */
+  user?: string;
+  /** At this limit all processes of the command are dead; a promise, not a hint. Infinity is allowed. */
+  deadlineMs: number;
+  /** Trees carried in before the command starts, as root, in this order. */
+  unpack?: HostTree[];
+  /** Script run as root before `unpack` in the same call (emptying folders, say). Its failure fails the call. */
+  before?: string;
+  /** Small regular files brought back after the command ended (also after its deadline), links not followed. */
+  collect?: { path: string; maxBytes: number }[];
+  /** Bytes of output kept per stream; head and tail. Default 1 MiB. */
+  keepBytes?: number;
+}
+
+export interface ExecResult {
+  /** "exit": exitCode is the command's own word. "deadline": we killed it. */
+  ended: "exit" | "deadline";
+  exitCode: number;
+  stdout: string;
+  stderr: string;
+  droppedBytes: number;
+  durationMs: number;
+  /** By path; a file that is absent, no regular file or over its limit says which. */
+  collected: Record<string, Collected>;
+  /** Whether the kernel's OOM killer struck inside during this command; null when no counter was readable. */
+  oomKilled: boolean | null;
+}
+
+export type Collected =
+  | { kind: "file"; data: Uint8Array }
+  | { kind: "absent" }
+  | { kind: "refused"; reason: string }; // "not a regular file", "larger than N bytes", "a symbolic link"
+
+export interface Running {
+  /** Resolves when it ended; never rejects. */
+  wait(): Promise<{ exitCode: number }>;
+  /** The last `bytes` of its merged output. */
+  tail(bytes: number): Promise<string>;
+  /** Its exit code, or null while it runs. */
+  poll(): Promise<number | null>;
+  kill(): Promise<void>;
+}
+
+export interface DownloadLimits {
+  maxEntries: number;
+  maxBytes: number;
+}
+
+export interface DownloadReport {
+  files: number;
+  bytes: number;
+  /** Entries left out with the reason: links out of the folder, devices, sockets, over the limits. */
+  refused: { path: string; reason: string }[];
+}
+
+export type Alive =
+  | { state: "running" }
+  /** `oomKilled` null: nothing told. `text`: what the engine said. */
+  | { state: "gone"; oomKilled: boolean | null; exitCode: number | null; text: string };
+
+export interface Sandbox extends AsyncDisposable {
+  /** Engine's id or name, as a person would type it. */
+  readonly id: string;
+  /** argv that opens a shell in it (for --keep-failed). */
+  readonly enterArgv: readonly string[];
+  /** Working directory in effect (absolute). */
+  readonly workdir: string;
+  /** What was not as the task asked, including the image's notes. */
+  readonly notes: readonly string[];
+  /** How limits hold here. */
+  readonly limits: "enforced" | "partly" | "none";
+  /** Network in effect, for the row. */
+  readonly network: Network;
+  /** Never throws for a failing command. Throws HarborError "sandbox.lost" when the sandbox is gone, "sandbox.failed" when the engine did not do it, "transfer.failed" for files. */
+  exec(command: Command, signal: AbortSignal): Promise<ExecResult>;
+  /** Entrypoints and supervisors: starts in the background; ends with the sandbox. */
+  spawn(command: Omit<Command, "unpack" | "collect" | "before" | "deadlineMs">): Promise<Running>;
+  /** Copies a folder out: regular files and links that stay inside. `to` must exist. */
+  download(from: string, to: string, limits: DownloadLimits, signal: AbortSignal): Promise<DownloadReport>;
+  /** One regular file, links not followed; throws "transfer.failed" naming absent, refused or too large. */
+  read(path: string, maxBytes: number): Promise<Uint8Array>;
+  /** Evidence about what happened to it. */
+  alive(): Promise<Alive>;
+  /** Leaves it running when disposed (--keep-failed). */
+  keep(): void;
+}
+
+export interface Missing {
+  what: string;
+  /** The command or setting that mends it, and who must do it when not the user. */
+  fix: string;
+}
+
+export interface Capabilities {
+  networks: Network[];
+  limits: "enforced" | "partly" | "none";
+  users: "any" | "own-id-only";
+  build: boolean;
+  gpu: boolean;
+  /** Version of the engine or of util-linux. */
+  version: string;
+}
+
+export interface Diagnosis {
+  name: ProviderName;
+  usable: boolean;
+  /** What stands in the way (usable false) or is worth knowing (usable true). */
+  missing: Missing[];
+  capabilities: Capabilities | null;
+}
+
+/** Which objects a sweep or list means. */
+export interface OwnerFilter {
+  /** Only this run; default: every run of ours on this host. */
+  run?: string;
+  /** Only objects at least this old, in milliseconds. */
+  olderThanMs?: number;
+  /** Also objects whose owner lives or cannot be judged (never by default). */
+  evenAlive?: boolean;
+}
+
+export interface Leftover {
+  id: string;
+  provider: ProviderName;
+  owner: Owner;
+  alive: boolean | undefined;
+  ageMs: number;
+}
+
+export interface SweepReport {
+  removed: string[];
+  failed: { id: string; reason: string }[];
+}
+
+export interface SandboxProvider {
+  readonly name: ProviderName;
+  /** Tried for real. Never throws for a machine that lacks something: that is its answer. */
+  diagnose(signal: AbortSignal): Promise<Diagnosis>;
+  /**
+   * Finds, pulls or builds the image; once per image, shared by all who wait. Throws "image.failed" (the image) or
+   * "task.unsupported" (the task asks what this provider cannot do: named here, not at seed).
+   */
+  prepare(need: ImageNeed, signal: AbortSignal, emit: Emit): Promise<PreparedImage>;
+  /** Resolves when commands and transfers work. Cleans up half-made sandboxes. Throws "sandbox.failed". */
+  open(spec: SandboxSpec, signal: AbortSignal): Promise<Sandbox>;
+  /** What is ours on this machine. */
+  list(filter: OwnerFilter, signal: AbortSignal): Promise<Leftover[]>;
+  /** Removes what dead owners left. */
+  sweep(filter: OwnerFilter, signal: AbortSignal): Promise<SweepReport>;
+  /** Removes everything of this run, synchronously and within seconds: the second Ctrl-C. */
+  sweepNow(run: string): void;
+}
