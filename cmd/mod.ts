@@ -27,7 +27,12 @@ export interface Entry {
 const lazy = (load: () => Promise<CommandModule<any>>): () => Promise<CommandModule<unknown>> => load;
 
 export const COMMANDS: Entry[] = [
-  { name: "version", aliases: ["--version", "-V"], about: "print the version", load: lazy(() => import("./version.ts")) },
+  {
+    name: "version",
+    aliases: ["--version", "-V"],
+    about: "print the version",
+    load: lazy(() => import("./version.ts")),
+  },
 ];
 
 /** Runs one command line. Never throws: what went wrong is printed and becomes the exit code. */

@@ -1,4 +1,4 @@
-/** What this build is. compile.sh writes `build.json` beside deno.json before it compiles, so the binary knows its commit. */
+/** What this build is. compile.sh defines GYM_HARBOR_COMMIT, so the binary knows its commit. */
 import process from "node:process";
 import config from "../../deno.json" with { type: "json" };
 import { runtimeName, runtimeVersion } from "./self.ts";
