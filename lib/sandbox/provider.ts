@@ -6,6 +6,8 @@
  * trees in, run, and bring small files back.
  */
 import type { Emit } from "../events.ts";
+import type { Clock } from "../runtime/clock.ts";
+import type { Runner } from "../runtime/runner.ts";
 import type { Owner } from "./owner.ts";
 
 export type ProviderName = "docker" | "podman" | "host";
@@ -108,6 +110,8 @@ export interface Command {
   before?: string;
   /** Small regular files brought back after the command ended (also after its deadline), links not followed. */
   collect?: { path: string; maxBytes: number }[];
+  /** Folders brought out after the command ended (also after its deadline), as download() does, in the same call where the engine can. */
+  bring?: { from: string; to: string; limits: DownloadLimits }[];
   /** Bytes of output kept per stream; head and tail. Default 1 MiB. */
   keepBytes?: number;
 }
@@ -122,6 +126,8 @@ export interface ExecResult {
   durationMs: number;
   /** By path; a file that is absent, no regular file or over its limit says which. */
   collected: Record<string, Collected>;
+  /** One report per `bring`, in order; a folder that is absent gives an empty report. */
+  brought: DownloadReport[];
   /** Whether the kernel's OOM killer struck inside during this command; null when no counter was readable. */
   oomKilled: boolean | null;
 }
@@ -230,6 +236,18 @@ export interface Leftover {
 export interface SweepReport {
   removed: string[];
   failed: { id: string; reason: string }[];
+}
+
+/** What every provider is made from (providers/mod.ts). */
+export interface ProviderDeps {
+  runner: Runner;
+  clock: Clock;
+  env: Readonly<Record<string, string | undefined>>;
+  emit: Emit;
+  /** The run's own folder on node-local disk (mode 0700), for temp files, sockets and mounts; made and removed by the command. */
+  scratch: string;
+  /** Overrides below `sandbox.<name>.` (`network`, `run`, …), as given. */
+  options: Readonly<Record<string, unknown>>;
 }
 
 export interface SandboxProvider {
