@@ -15,6 +15,17 @@ export const runtimeVersion: string = (process.versions as Record<string, string
 /** Whether we run as the single compiled file. */
 export const compiled: boolean = import.meta.url.includes("$bunfs") || import.meta.url.includes("deno-compile-");
 
+/**
+ * The name this program was called by, for its help: `gym` and `ng` (links to the one file, or copies of it) answer
+ * like `gym-harbor`. Any other name, and a start from source, is `gym-harbor`.
+ */
+export function nameOf(argv0: string): string {
+  const name = argv0.slice(argv0.lastIndexOf("/") + 1);
+  return name === "gym" || name === "ng" ? name : "gym-harbor";
+}
+
+export const programName: string = compiled ? nameOf(process.argv0) : "gym-harbor";
+
 /** The argv that starts this program again with `args`. */
 export function selfArgv(args: readonly string[]): string[] {
   if (compiled) return [process.execPath, ...args];
