@@ -3,10 +3,8 @@ import process from "node:process";
 import { main } from "./cmd/mod.ts";
 import { processContext } from "./lib/runtime/process_context.ts";
 
-const verbose = process.argv.includes("-v") || process.argv.includes("--verbose");
-const { ctx, flush, interruptedExit } = processContext({
-  trace: verbose ? (line) => void process.stderr.write(`+ ${line}\n`) : undefined,
-});
-const exit = await main(process.argv.slice(2), ctx);
+const argv = process.argv.slice(2);
+const { ctx, flush, interruptedExit } = processContext({ verbose: argv.includes("-v") || argv.includes("--verbose") });
+const exit = await main(argv, ctx);
 await flush();
 process.exit(interruptedExit() ?? exit);

@@ -19,9 +19,9 @@ export interface Context {
   readonly env: Readonly<Record<string, string | undefined>>;
   /** Working directory, absolute. */
   readonly cwd: string;
-  /** One line of result on stdout. Waits when a pipe is slow; throws nothing when the reader is gone. */
+  /** One line of result on stdout. Queued, so a slow reader never holds up the work; silent when the reader is gone. */
   out(line: string): void;
-  /** One line of progress or notes on stderr. */
+  /** One line of progress or notes on stderr; control characters are shown, not sent. */
   note(line: string): void;
   /** Raw bytes to stderr for the live screen; a no-op when `terminal.live` is false. */
   draw(text: string): void;

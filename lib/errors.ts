@@ -72,7 +72,7 @@ export function errno(thrown: unknown): string | undefined {
 }
 
 /** Exit codes of the program (spec/decisions 9). */
-export const EXIT = { ok: 0, no: 1, usage: 2, machine: 3, interrupted: 130, terminated: 143 } as const;
+export const EXIT = { ok: 0, no: 1, usage: 2, machine: 3, hungUp: 129, interrupted: 130, terminated: 143 } as const;
 
 /** Which exit code an error that reached the edge stands for. */
 export function exitCodeOf(code: Code): number {

@@ -1,15 +1,17 @@
 /**
  * The real Context: this process's streams, signals, environment and clock.
  *
- * Lines go out with back-pressure and errors of a closed pipe are swallowed: a reader that left (`| head`) ends our
- * output, not our work. The first SIGINT or SIGTERM aborts `signal`; the second runs what registered itself with
- * onSecondSignal() and leaves at once.
+ * The first SIGINT or SIGTERM aborts `signal`; the second runs what registered itself with onSecondSignal() and leaves
+ * at once. What is printed by note() is made visible() (nothing a task printed reaches the terminal as a command); out()
+ * does so when stdout is a terminal and leaves bytes alone in a pipe, where a program reads them.
  */
 import process from "node:process";
-import { HarborError } from "../errors.ts";
 import type { Context } from "../context.ts";
+import { EXIT, HarborError } from "../errors.ts";
 import { systemClock } from "./clock.ts";
+import { standardOutputs } from "./output.ts";
 import { systemRunner } from "./runner.ts";
+import { maybeTerminal, stderrTerminal, visible } from "./terminal.ts";
 
 export interface ProcessContext {
   ctx: Context;
@@ -19,11 +21,11 @@ export interface ProcessContext {
   flush(): Promise<void>;
 }
 
-export function processContext(options: { trace?: (line: string) => void } = {}): ProcessContext {
+export function processContext(options: { verbose?: boolean } = {}): ProcessContext {
   const abort = new AbortController();
   const undos = new Set<() => void>();
   let interrupted: number | undefined;
-  const onSignal = (name: "SIGINT" | "SIGTERM", exit: number) =>
+  const onSignal = (name: "SIGINT" | "SIGTERM" | "SIGHUP", exit: number) =>
     process.on(name, () => {
       if (interrupted === undefined) {
         interrupted = exit;
@@ -39,31 +41,42 @@ export function processContext(options: { trace?: (line: string) => void } = {})
       }
       process.exit(interrupted);
     });
-  onSignal("SIGINT", 130);
-  onSignal("SIGTERM", 143);
-  for (const stream of [process.stdout, process.stderr]) stream.on("error", () => {});
+  onSignal("SIGINT", EXIT.interrupted);
+  onSignal("SIGTERM", EXIT.terminated);
+  onSignal("SIGHUP", EXIT.hungUp);
   const env = process.env;
-  const live = Boolean(process.stderr.isTTY) && env.TERM !== "dumb" && !env.CI && (process.stderr.columns ?? 0) > 0;
+  const { out, err } = standardOutputs();
+  const terminal = stderrTerminal(env);
+  const shown = maybeTerminal(1) ? visible : (text: string) => text;
+  const note = (line: string) => err.write(visible(line) + "\n");
   const ctx: Context = {
-    runner: systemRunner(options.trace),
+    runner: systemRunner(options.verbose ? (line) => note(`+ ${line}`) : undefined),
     clock: systemClock,
     env,
-    cwd: process.cwd(),
-    out: (line) => void process.stdout.write(line + "\n"),
-    note: (line) => void process.stderr.write(line + "\n"),
-    draw: (text) => void (live && process.stderr.write(text)),
-    terminal: { live, columns: process.stderr.columns ?? 80 },
+    get cwd() {
+      return workingFolder();
+    },
+    out: (line) => out.write(shown(line) + "\n"),
+    note,
+    draw: (text) => void (terminal.live && err.write(text)),
+    terminal,
     signal: abort.signal,
     onSecondSignal(undo) {
       undos.add(undo);
       return () => undos.delete(undo);
     },
   };
-  const drained = (stream: NodeJS.WriteStream) =>
-    new Promise<void>((resolve) => (stream.writable ? void stream.write("", () => resolve()) : resolve()));
   return {
     ctx,
     interruptedExit: () => interrupted,
-    flush: async () => void (await Promise.all([drained(process.stdout), drained(process.stderr)])),
+    flush: async () => void (await Promise.all([out.flush(), err.flush()])),
   };
+}
+
+function workingFolder(): string {
+  try {
+    return process.cwd();
+  } catch (cause) {
+    throw new HarborError("machine.lacks", "the working folder is gone", { cause, hint: "cd to a folder that exists" });
+  }
 }

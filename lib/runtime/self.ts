@@ -4,7 +4,7 @@
  * binary runs from a virtual folder below a `deno-compile-` prefix.
  */
 import process from "node:process";
-import { fileURLToPath } from "node:url";
+import { join } from "node:path";
 
 export type RuntimeName = "deno" | "bun" | "node";
 
@@ -29,7 +29,7 @@ export const programName: string = compiled ? nameOf(process.argv0) : "gym-harbo
 /** The argv that starts this program again with `args`. */
 export function selfArgv(args: readonly string[]): string[] {
   if (compiled) return [process.execPath, ...args];
-  const main = fileURLToPath(new URL("../../main.ts", import.meta.url));
+  const main = join(import.meta.dirname!, "..", "..", "main.ts");
   const run = runtimeName === "deno" ? ["run", "-A", "--quiet", main] : [main];
   return [process.execPath, ...run, ...args];
 }

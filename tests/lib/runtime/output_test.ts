@@ -1,0 +1,55 @@
+import { test } from "node:test";
+import assert from "node:assert/strict";
+import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import process from "node:process";
+import { spawnSync } from "node:child_process";
+import { LineWriter } from "../../../lib/runtime/output.ts";
+import { selfArgv } from "../../../lib/runtime/self.ts";
+import { visible } from "../../../lib/runtime/terminal.ts";
+
+test("LineWriter keeps the order and loses nothing", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "gh-output-"));
+  const fd = openSync(join(folder, "f"), "w");
+  const writer = new LineWriter(fd);
+  const lines = Array.from({ length: 5000 }, (_, index) => `${index} ${"x".repeat(index % 200)}\n`);
+  for (const [index, line] of lines.entries()) {
+    writer.write(line);
+    if (index % 1000 === 0) await new Promise((resolve) => setTimeout(resolve, 1));
+  }
+  await writer.flush();
+  assert.equal(readFileSync(join(folder, "f"), "utf8"), lines.join(""));
+  closeSync(fd);
+  rmSync(folder, { recursive: true });
+});
+
+test("LineWriter is silent when nobody can read", async () => {
+  const writer = new LineWriter(99_999);
+  writer.write("lost\n");
+  await writer.flush();
+  writer.write("lost too\n");
+  await writer.flush();
+});
+
+test("a reader that leaves ends our output, not our exit code", () => {
+  const [program, ...args] = selfArgv(["-h"]);
+  const piped = spawnSync("sh", ["-c", `{ "$0" "$@"; echo "exit $?" >&2; } | true`, program!, ...args], {
+    encoding: "utf8",
+    env: process.env,
+  });
+  assert.match(piped.stderr, /exit 0/);
+  assert.doesNotMatch(piped.stderr, /EPIPE|at /);
+});
+
+for (
+  const [what, text, shown] of [
+    ["escape sequences", "a\x1b[31mred\x1b]0;t\x07", "a\\x1b[31mred\\x1b]0;t\\x07"],
+    ["C1 codes", "a\u009b2Jb", "a\\x9b2Jb"],
+    ["carriage returns", "100%\rdone", "100%\\x0ddone"],
+    ["bidirectional overrides", "a\u202eb", "a\\u202eb"],
+    ["nothing in ordinary text", "ä € 日本 😀\tx\ny", "ä € 日本 😀\tx\ny"],
+  ] as const
+) {
+  test(`visible() shows ${what}`, () => assert.equal(visible(text), shown));
+}
