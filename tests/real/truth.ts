@@ -1,0 +1,48 @@
+/**
+ * What a real task must give, by the ground truth that was made with plain engine commands (truth.jsonl beside the task
+ * folders). Pure: one row of the truth and a sandbox in, the verdict to expect out.
+ */
+import type { SandboxName } from "../support/kit.ts";
+
+/** One row of truth.jsonl; only what is used here. */
+export interface Truth {
+  path: string;
+  base: string | null;
+  base_kind: string | null;
+  build: "ok" | "fail" | "prebuilt";
+  reward: Record<string, number> | null;
+  score: number | null;
+  nop_reward: Record<string, number> | null;
+  host_ok: boolean | null;
+  features: string[];
+}
+
+export type Expected =
+  /** A scored row with this reward; `rewards` where the truth has the whole map. */
+  | { kind: "scored"; reward: number; rewards: Record<string, number> | null }
+  /** Scored 0 with a reason: the tests left no usable reward. */
+  | { kind: "no-reward" }
+  /** A failure row of the seed stage: the image cannot be made. */
+  | { kind: "build-fails" }
+  /** Left out, named as not in this version. */
+  | { kind: "not-built"; feature: string };
+
+/** Features whose tasks this version loads but does not run, as task.toml shows them. */
+const NOT_BUILT: Record<string, string> = { "network=allowlist": "allowlist", "phase-network": "network" };
+
+/** Whether the row is of the kinds that this version runs: one step, verified in the same sandbox. */
+export function isSingleShared(truth: Truth): boolean {
+  return !truth.features.includes("multi-step") && !truth.features.includes("separate-verifier");
+}
+
+/** What validating the task on `sandbox` must give. */
+export function expectedOf(truth: Truth, sandbox: SandboxName): Expected {
+  for (const [feature, name] of Object.entries(NOT_BUILT)) {
+    if (truth.features.includes(feature)) return { kind: "not-built", feature: name };
+  }
+  if (truth.build === "fail") return { kind: "build-fails" };
+  // Builders of Debian 12 (buildah 1.28, Docker 20.10's classic builder) do not know RUN <<EOF.
+  if (truth.features.includes("heredoc-RUN") && sandbox !== "host") return { kind: "build-fails" };
+  if (truth.score === null) return { kind: "no-reward" };
+  return { kind: "scored", reward: truth.score, rewards: truth.reward };
+}
