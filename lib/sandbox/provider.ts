@@ -8,7 +8,10 @@
 import type { Emit } from "../events.ts";
 import type { Clock } from "../runtime/clock.ts";
 import type { Runner } from "../runtime/runner.ts";
+import type { DownloadLimits, DownloadReport, HostTree } from "../files/tar.ts";
 import type { Owner } from "./owner.ts";
+
+export type { DownloadLimits, DownloadReport, HostTree };
 
 export type ProviderName = "docker" | "podman" | "host";
 
@@ -75,20 +78,6 @@ export interface SandboxSpec {
   setup?: string;
 }
 
-/** A folder of this machine, as it is to appear in the sandbox. */
-export interface HostTree {
-  /** Absolute folder on this machine. */
-  from: string;
-  /** Absolute folder in the sandbox; made when missing, as root. A symbolic link planted there is replaced, not followed. */
-  to: string;
-  /** Relative POSIX paths to carry; undefined carries all regular files, links and folders below `from`. */
-  only?: string[];
-  /** Extra files written over the tree: relative path → content and mode (octal, default 0644). */
-  extra?: Record<string, { data: string | Uint8Array; mode?: number }>;
-  /** Mode bits added to every file (for scripts that must be executable), by relative path. */
-  executable?: string[];
-}
-
 /** Who a command works for. Decides what a deadline kills: agents' background services survive, others' do not. */
 export type Purpose = "server" | "agent" | "oracle" | "verifier";
 
@@ -145,18 +134,6 @@ export interface Running {
   /** Its exit code, or null while it runs. */
   poll(): Promise<number | null>;
   kill(): Promise<void>;
-}
-
-export interface DownloadLimits {
-  maxEntries: number;
-  maxBytes: number;
-}
-
-export interface DownloadReport {
-  files: number;
-  bytes: number;
-  /** Entries left out with the reason: links out of the folder, devices, sockets, over the limits. */
-  refused: { path: string; reason: string }[];
 }
 
 export type Alive =
