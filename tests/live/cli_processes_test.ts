@@ -10,7 +10,7 @@ const TEST_LIMIT = "[verifier]\ntimeout_sec = 1";
 
 /** Tests that pass when no process of the sandbox carries `mark` in its argv. */
 const noneLeft = (mark: string): string =>
-  `left=$(cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -c -- '${mark.slice(0, 4)}''${mark.slice(4)}')\n` +
+  `left=$(cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -c '[${mark[0]}]${mark.slice(1)}')\n` +
   `[ "$left" = 0 ] && ${PASS} || { ${FAIL}; ps ax 2>/dev/null; }`;
 
 const cases: Case[] = [

@@ -65,9 +65,9 @@ const cases: Case[] = [
     id: "C9",
     title: "quotes, dollars, backticks and newlines in values arrive as they were",
     task: {
-      environment: `env = { AWKWARD = ${JSON.stringify(AWKWARD)}, LINES = "one\\ntwo\\n", EMPTY = "" }`,
+      environment: `env = { AWKWARD = ${JSON.stringify(AWKWARD)}, MULTI = "one\\ntwo\\n", EMPTY = "" }`,
       toml: `[solution]\nenv = { OWN = ${JSON.stringify(AWKWARD)} }`,
-      solve: `printf '%s|%s|%s|%s' "$AWKWARD" "$OWN" "$LINES" "\${EMPTY-unset}" > /tmp/got`,
+      solve: `printf '%s|%s|%s|%s' "$AWKWARD" "$OWN" "$MULTI" "\${EMPTY-unset}" > /tmp/got`,
       test: `cmp /tmp/got /tests/want && ${PASS}`,
       files: { "tests/want": `${AWKWARD}|${AWKWARD}|one\ntwo\n|` },
     },
@@ -77,9 +77,9 @@ const cases: Case[] = [
     id: "C9",
     title: "the same as another user",
     task: {
-      environment: `env = { AWKWARD = ${JSON.stringify(AWKWARD)}, LINES = "one\\ntwo\\n" }`,
+      environment: `env = { AWKWARD = ${JSON.stringify(AWKWARD)}, MULTI = "one\\ntwo\\n" }`,
       toml: `[agent]\nuser = "nobody"\n[verifier]\nuser = "nobody"`,
-      solve: `printf '%s|%s|%s' "$AWKWARD" "$LINES" "$(id -un)" > /tmp/got`,
+      solve: `printf '%s|%s|%s' "$AWKWARD" "$MULTI" "$(id -un)" > /tmp/got`,
       test: `cmp /tmp/got /tests/want && ${PASS}`,
       files: { "tests/want": `${AWKWARD}|one\ntwo\n|nobody` },
     },

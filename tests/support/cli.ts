@@ -118,6 +118,7 @@ function compiled(): string {
     "--compile",
     "--bytecode",
     "--format=esm",
+    "--splitting",
     "--no-compile-autoload-dotenv",
     "--no-compile-autoload-bunfig",
     "main.ts",
