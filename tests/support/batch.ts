@@ -7,6 +7,7 @@ import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after } from "node:test";
+import { hostIsOutOfReach } from "./canary.ts";
 import type { CliOptions } from "./cli.ts";
 import { looksLikeStackTrace } from "./cli.ts";
 import { sandboxes, type SandboxName, sandboxTest } from "./kit.ts";
@@ -49,9 +50,10 @@ export function batch(cases: readonly Case[], options: BatchOptions): void {
     const folder = new TempFolder(options.name);
     after(() => folder[Symbol.dispose]());
     let started: Promise<RunFiles> | undefined;
-    const run = (): Promise<RunFiles> => {
+    const run = async (): Promise<RunFiles> => {
+      if (sandbox === "host") await hostIsOutOfReach();
       chosen.forEach((one, index) => writeFiles(folder.join("data", taskName(one, index)), taskFiles(one.task)));
-      return validate(
+      return await validate(
         folder.join("data"),
         folder.join("out", "rollouts.jsonl"),
         ["--sandbox", sandbox, "--concurrency", "2", ...(options.args ?? [])],
