@@ -35,7 +35,6 @@ export interface McpServer {
   command?: string;
   args: string[];
   headers: Record<string, string>;
-  env: Record<string, string>;
 }
 
 export interface HealthcheckSettings {
@@ -84,6 +83,7 @@ export interface VerifierSettings extends PhaseNetwork {
 
 export interface Artifact {
   source: string;
+  /** Relative place below the artifacts folder. */
   destination: string;
   service: string;
   exclude: string[];
@@ -113,7 +113,10 @@ export interface ImagePlan {
   mode: "prebuilt" | "pull" | "overlay" | "build" | "compose" | "none";
   /** `docker_image`, or the base image of a pull or overlay Dockerfile. */
   reference?: string;
-  /** Absolute path of environment/Dockerfile when it defines the image. */
+  /**
+   * Absolute path of environment/Dockerfile when it defines the image. With mode "prebuilt": only when it begins FROM
+   * that very image and its WORKDIR, ENV and USER apply (task-format §6.1).
+   */
   dockerfile?: string;
   /** First instruction that forces a build, as the spec words it. */
   reason?: string;
