@@ -1,0 +1,117 @@
+/**
+ * Seeding (episodes §3.2): what a sandbox is started from, and what is done in it before the agent. The log folders are
+ * made in the same call as the start; most tasks need nothing more.
+ */
+import { HarborError } from "../errors.ts";
+import { seedText } from "../verifier/stage.ts";
+import { OURS } from "../verifier/stage.ts";
+import type { Running, SandboxSpec } from "../sandbox/provider.ts";
+import { missingVariables, resolveTemplates } from "../task/env.ts";
+import type { Task } from "../task/task.ts";
+import type { TaskCopy } from "./copies.ts";
+import { EpisodeFailure } from "./failures.ts";
+import { awaitHealthy, entrypointArgv, failedEntrypoint, startEntrypoint } from "./health.ts";
+import { budgetSec, captureKey, type EpisodePlan } from "./plan.ts";
+import type { EpisodeDeps, State } from "./run.ts";
+
+/** Image, environment and limits of the sandbox; throws what seeding a row may fail with. */
+export async function seedSpec(
+  plan: EpisodePlan,
+  deps: EpisodeDeps,
+  state: State,
+  signal: AbortSignal,
+): Promise<SandboxSpec> {
+  const { task } = plan;
+  const { settings } = deps;
+  const missing = missingVariables(
+    { ...task.environment.env, ...task.verifier.env, ...task.solutionEnv },
+    deps.hostEnv,
+  );
+  if (missing.length > 0) {
+    const message = `Could not set up sandbox for '${task.id}': ${missing.join(", ")} not set on this machine`;
+    throw new EpisodeFailure(message, { stage: "seed", kind: null, terminal: false });
+  }
+  const image = await setUp(task, () => deps.imageOf(task, signal));
+  state.image = image;
+  const { environment } = task;
+  const lifetimeSec = (budgetSec(task, settings) ?? settings.default_episode_timeout_seconds) +
+    settings.sandbox_ttl_slack_s;
+  return {
+    image,
+    owner: deps.owner,
+    episode: captureKey(plan),
+    role: "agent",
+    env: { ...settings.sandbox_env, ...resolveTemplates(environment.env, deps.hostEnv, "environment.env") },
+    workdir: environment.workdir,
+    user: task.agent.user,
+    // Allow lists and per-phase networks were left out when the run was planned.
+    network: deps.network ?? (environment.network_mode === "no-network" ? "no-network" : "public"),
+    limits: {
+      cpus: environment.cpus,
+      memoryMb: environment.memory_mb,
+      storageMb: environment.storage_mb,
+      gpus: environment.gpus,
+    },
+    ttlMs: lifetimeSec * 1000,
+    readyTimeoutMs: settings.sandbox_ready_timeout_s * 1000,
+    setup: seedText(),
+  };
+}
+
+/** Names the boundary as rows word it. */
+async function setUp<T>(task: Task, step: () => Promise<T>): Promise<T> {
+  try {
+    return await step();
+  } catch (error) {
+    if (!(error instanceof HarborError) || error.code === "aborted") throw error;
+    throw new HarborError(error.code, `Could not set up sandbox for '${task.id}': ${error.message}`, {
+      hint: error.hint,
+      details: error.details,
+      cause: error,
+    });
+  }
+}
+
+/** What seeding leaves for after the start: uploads, the operator's commands, ENTRYPOINT, health. Most tasks have none. */
+export async function finishSeed(
+  plan: EpisodePlan,
+  copy: TaskCopy,
+  deps: EpisodeDeps,
+  state: State,
+  signal: AbortSignal,
+): Promise<Running | null> {
+  const { task } = plan;
+  const box = state.box!;
+  const { settings, clock } = deps;
+  const deadlineMs = settings.sandbox_setup_timeout_s * 1000;
+  const unpack = [
+    ...(copy.uploads === null ? [] : [{ from: copy.uploads, to: box.workdir }]),
+    ...toolFile(task),
+  ];
+  if (unpack.length > 0) {
+    await box.exec({ run: { script: "true" }, purpose: "server", user: "root", deadlineMs, unpack }, signal);
+  }
+  for (const command of settings.sandbox_setup_commands) {
+    const run = { script: command };
+    const done = await box.exec({ run, purpose: "server", user: "root", deadlineMs }, signal);
+    if (done.ended === "exit" && done.exitCode === 0) continue;
+    const end = done.ended === "deadline" ? "ran past its limit" : `exited with ${done.exitCode}`;
+    const message = `Could not set up sandbox for '${task.id}': '${command}' ${end}: ${done.stderr.slice(-600)}`;
+    throw new EpisodeFailure(message, { stage: "seed", kind: null, terminal: false });
+  }
+  const argv = entrypointArgv(state.image!.entrypoint);
+  const entrypoint = argv === null ? null : await startEntrypoint(argv, state.image!, box, clock, signal);
+  if (task.environment.healthcheck !== undefined) {
+    await awaitHealthy(task.environment.healthcheck, task.agent.user, box, clock, signal);
+  }
+  if (entrypoint !== null) await failedEntrypoint(entrypoint);
+  return entrypoint;
+}
+
+/** MCP servers and skills for a harness, where it looks for them (episodes §3.2.3). */
+function toolFile(task: Task) {
+  const { mcp_servers, skills_dir } = task.environment;
+  if (mcp_servers.length === 0 && skills_dir === undefined) return [];
+  const data = JSON.stringify({ mcp_servers, skills_dir: skills_dir ?? null });
+  return ["/tmp/.nemo-gym", OURS].map((to) => ({ from: task.folder, to, only: [], extra: { "task.json": { data } } }));
+}

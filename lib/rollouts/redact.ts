@@ -1,0 +1,76 @@
+/**
+ * Values that came from this machine's environment through `${NAME}` in a task do not reach rows or log files: each is
+ * replaced by `[NAME]`. Short values and names that everybody knows (HOME, USER, …) are left alone, or every path and
+ * every digit of a log would be torn up.
+ */
+import { Buffer } from "node:buffer";
+import { createReadStream, createWriteStream } from "node:fs";
+import { lstat, rename, rm } from "node:fs/promises";
+import { pipeline } from "node:stream/promises";
+
+const SHORTEST = 4;
+const PUBLIC = new Set(
+  ["HOME", "USER", "LOGNAME", "PATH", "PWD", "SHELL", "TERM", "LANG", "TMPDIR", "HOSTNAME", "EDITOR", "TZ", "CI"],
+);
+
+export class Redactor {
+  /** Value → name, longest first, so that a value inside another never leaves its rest behind. */
+  readonly #secrets: [value: string, name: string][];
+
+  /** `values`: name → value of what was taken from the host. */
+  constructor(values: Readonly<Record<string, string>>) {
+    this.#secrets = Object.entries(values)
+      .filter(([name, value]) => value.length >= SHORTEST && !PUBLIC.has(name) && !name.startsWith("LC_"))
+      .map(([name, value]): [string, string] => [value, name])
+      .sort(([a], [b]) => b.length - a.length);
+  }
+
+  get empty(): boolean {
+    return this.#secrets.length === 0;
+  }
+
+  text(text: string): string {
+    return this.#secrets.reduce((seen, [value, name]) => seen.replaceAll(value, `[${name}]`), text);
+  }
+
+  /** A copy with every string in it redacted; keys stay. */
+  value<T>(value: T): T {
+    if (this.empty) return value;
+    return JSON.parse(JSON.stringify(value), (_key, one) => (typeof one === "string" ? this.text(one) : one)) as T;
+  }
+
+  /** Rewrites a regular file in place, in constant memory. A file that is absent or a link is left alone. */
+  async file(path: string): Promise<void> {
+    if (this.empty) return;
+    const stat = await lstat(path).catch(() => undefined);
+    if (stat?.isFile() !== true) return;
+    const temp = `${path}.redacted.tmp`;
+    try {
+      await pipeline(
+        createReadStream(path),
+        (chunks) => this.#chunks(chunks),
+        createWriteStream(temp, { mode: 0o644 }),
+      );
+      await rename(temp, path);
+    } catch (error) {
+      await rm(temp, { force: true });
+      throw error;
+    }
+  }
+
+  /** Bytes as Latin-1 text: one character a byte, so that nothing but the secrets changes. */
+  async *#chunks(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer> {
+    const secrets = this.#secrets.map(([value, name]) => [Buffer.from(value).toString("latin1"), name] as const);
+    const longest = Math.max(...secrets.map(([value]) => value.length));
+    const clean = (text: string) => secrets.reduce((seen, [value, name]) => seen.replaceAll(value, `[${name}]`), text);
+    let held = "";
+    for await (const chunk of chunks) {
+      held = clean(held + Buffer.from(chunk).toString("latin1"));
+      const ready = held.length - longest + 1; // the rest may be the beginning of a secret
+      if (ready <= 0) continue;
+      yield Buffer.from(held.slice(0, ready), "latin1");
+      held = held.slice(ready);
+    }
+    if (held !== "") yield Buffer.from(held, "latin1");
+  }
+}
