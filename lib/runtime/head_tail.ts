@@ -2,50 +2,62 @@ import { Buffer } from "node:buffer";
 
 /**
  * Keeps the head and the tail of a byte stream within `limit` bytes, half each, and counts what fell out between.
- * The cause of a failure stands at the end, its context at the start (field cases B5, B7).
+ * The cause of a failure stands at the end, its context at the start (field cases B5, B7). Memory is bounded by `limit`
+ * however small the chunks are: the tail is a ring that is made only when the head is full.
  */
 export class HeadTail {
+  readonly #headLimit: number;
+  readonly #tailLimit: number;
   #head: Buffer[] = [];
   #headBytes = 0;
-  #tail: Buffer[] = [];
-  #tailBytes = 0;
-  droppedBytes = 0;
+  #ring: Buffer | undefined;
+  /** Bytes that ever went into the ring. */
+  #tailTotal = 0;
 
-  constructor(private readonly limit: number) {}
+  constructor(limit: number) {
+    this.#headLimit = Math.floor(limit / 2);
+    this.#tailLimit = Math.ceil(limit / 2);
+  }
+
+  get droppedBytes(): number {
+    return Math.max(0, this.#tailTotal - this.#tailLimit);
+  }
 
   push(chunk: Uint8Array): void {
-    let rest = Buffer.from(chunk);
-    const room = Math.floor(this.limit / 2) - this.#headBytes;
-    if (room > 0) {
-      const head = rest.subarray(0, room);
+    const room = this.#headLimit - this.#headBytes;
+    if (room > 0 && chunk.length > 0) {
+      const head = Buffer.from(chunk.subarray(0, room));
       this.#head.push(head);
       this.#headBytes += head.length;
-      rest = rest.subarray(head.length);
+      if (this.#head.length >= 1024) this.#head = [Buffer.concat(this.#head)];
     }
-    if (rest.length === 0) return;
-    this.#tail.push(rest);
-    this.#tailBytes += rest.length;
-    const tailLimit = Math.ceil(this.limit / 2);
-    while (this.#tailBytes > tailLimit && this.#tail.length > 0) {
-      const first = this.#tail[0]!;
-      const excess = this.#tailBytes - tailLimit;
-      if (first.length <= excess) {
-        this.#tail.shift();
-        this.#tailBytes -= first.length;
-        this.droppedBytes += first.length;
-      } else {
-        this.#tail[0] = first.subarray(excess);
-        this.#tailBytes -= excess;
-        this.droppedBytes += excess;
-      }
-    }
+    const rest = chunk.subarray(Math.max(0, room));
+    if (rest.length > 0) this.#pushTail(rest);
+  }
+
+  #pushTail(bytes: Uint8Array): void {
+    const ring = (this.#ring ??= Buffer.allocUnsafe(this.#tailLimit));
+    const kept = bytes.subarray(Math.max(0, bytes.length - ring.length));
+    this.#tailTotal += bytes.length - kept.length;
+    const at = ring.length === 0 ? 0 : this.#tailTotal % ring.length;
+    const first = kept.subarray(0, ring.length - at);
+    ring.set(first, at);
+    ring.set(kept.subarray(first.length), 0);
+    this.#tailTotal += kept.length;
+  }
+
+  #tail(): Buffer {
+    const ring = this.#ring ?? Buffer.alloc(0);
+    if (this.#tailTotal <= ring.length) return ring.subarray(0, this.#tailTotal);
+    const at = ring.length === 0 ? 0 : this.#tailTotal % ring.length;
+    return Buffer.concat([ring.subarray(at), ring.subarray(0, at)]);
   }
 
   /** The kept text, decoded with replacement and cut on character boundaries, with a line where bytes are missing. */
   text(): string {
-    if (this.droppedBytes === 0) return decode(Buffer.concat([...this.#head, ...this.#tail]));
     const head = Buffer.concat(this.#head);
-    const tail = Buffer.concat(this.#tail);
+    const tail = this.#tail();
+    if (this.droppedBytes === 0) return decode(Buffer.concat([head, tail]));
     const cutHead = head.subarray(0, boundaryBefore(head));
     const cutTail = tail.subarray(boundaryAfter(tail));
     const dropped = this.droppedBytes + (head.length - cutHead.length) + (tail.length - cutTail.length);
@@ -53,7 +65,7 @@ export class HeadTail {
   }
 }
 
-const decode = (bytes: Uint8Array): string => new TextDecoder().decode(bytes);
+const decode = (bytes: Uint8Array): string => new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
 
 /** Length of the longest prefix that does not end inside a UTF-8 sequence. */
 function boundaryBefore(bytes: Uint8Array): number {

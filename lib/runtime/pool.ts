@@ -11,15 +11,19 @@ export async function pool<T>(
 ): Promise<void> {
   const running = new Set<Promise<void>>();
   let failure: { error: unknown } | undefined;
-  for await (const item of items) {
-    if (signal.aborted || failure !== undefined) break;
-    const one: Promise<void> = work(item)
-      .catch((error: unknown) => void (failure ??= { error }))
-      .finally(() => running.delete(one));
-    running.add(one);
-    if (running.size >= limit) await Promise.race(running);
+  const begin = async (item: T) => await work(item);
+  try {
+    for await (const item of items) {
+      if (signal.aborted || failure !== undefined) break;
+      const one: Promise<void> = begin(item)
+        .catch((error: unknown) => void (failure ??= { error }))
+        .finally(() => running.delete(one));
+      running.add(one);
+      if (running.size >= limit) await Promise.race(running);
+    }
+  } finally {
+    await Promise.all(running); // also when `items` itself fails: no work floats
   }
-  await Promise.all(running);
   if (failure !== undefined) throw failure.error;
 }
 

@@ -5,12 +5,13 @@
  * at once. What is printed by note() is made visible() (nothing a task printed reaches the terminal as a command); out()
  * does so when stdout is a terminal and leaves bytes alone in a pipe, where a program reads them.
  */
+import { readFileSync } from "node:fs";
 import process from "node:process";
 import type { Context } from "../context.ts";
 import { EXIT, HarborError } from "../errors.ts";
 import { systemClock } from "./clock.ts";
 import { standardOutputs } from "./output.ts";
-import { systemRunner } from "./runner.ts";
+import { inheritedEnv, systemRunner } from "./runner.ts";
 import { maybeTerminal, stderrTerminal, visible } from "./terminal.ts";
 
 export interface ProcessContext {
@@ -41,10 +42,12 @@ export function processContext(options: { verbose?: boolean } = {}): ProcessCont
       }
       process.exit(interrupted);
     });
+  const nohup = ignoredFromTheStart(SIGHUP); // asked before the first handler: Deno 2.9.6 then takes all of them over
   onSignal("SIGINT", EXIT.interrupted);
   onSignal("SIGTERM", EXIT.terminated);
-  onSignal("SIGHUP", EXIT.hungUp);
-  const env = process.env;
+  if (nohup) process.on("SIGHUP", () => {});
+  else onSignal("SIGHUP", EXIT.hungUp);
+  const env = inheritedEnv();
   const { out, err } = standardOutputs();
   const terminal = stderrTerminal(env);
   const shown = maybeTerminal(1) ? visible : (text: string) => text;
@@ -71,6 +74,18 @@ export function processContext(options: { verbose?: boolean } = {}): ProcessCont
     interruptedExit: () => interrupted,
     flush: async () => void (await Promise.all([out.flush(), err.flush()])),
   };
+}
+
+const SIGHUP = 1;
+
+/** Whether whoever started us wants this signal ignored; a handler of ours would undo that. */
+function ignoredFromTheStart(signal: number): boolean {
+  try {
+    const mask = /^SigIgn:\s*([0-9a-f]+)$/m.exec(readFileSync("/proc/self/status", "latin1"))?.[1];
+    return mask !== undefined && (BigInt(`0x${mask}`) >> BigInt(signal - 1)) % 2n === 1n;
+  } catch {
+    return false;
+  }
 }
 
 function workingFolder(): string {
