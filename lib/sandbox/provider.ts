@@ -76,6 +76,13 @@ export interface SandboxSpec {
   readyTimeoutMs: number;
   /** Shell script run as root right after the start, before open() resolves: the seed's mkdir and chmod in the same call. */
   setup?: string;
+  /**
+   * Absolute paths of this machine that must not be visible inside, wherever they lie: the dataset folder, the results
+   * folder. Only a provider that shows this machine's own files has to do anything about it.
+   */
+  hide?: string[];
+  /** The sandbox may have to outlive this process (--keep-failed): it is not tied to it by force, only by its pipes. */
+  keepable?: boolean;
 }
 
 /** Who a command works for. Decides what a deadline kills: agents' background services survive, others' do not. */
@@ -221,7 +228,7 @@ export interface ProviderDeps {
   clock: Clock;
   env: Readonly<Record<string, string | undefined>>;
   emit: Emit;
-  /** The run's own folder on node-local disk (mode 0700), for temp files, sockets and mounts; made and removed by the command. */
+  /** The run's own folder on node-local disk (lib/sandbox/scratch.ts), for temp files, sockets and mounts; made and removed by the command. */
   scratch: string;
   /** Overrides below `sandbox.<name>.` (`network`, `run`, …), as given. */
   options: Readonly<Record<string, unknown>>;

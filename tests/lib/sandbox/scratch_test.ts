@@ -1,0 +1,51 @@
+import assert from "node:assert/strict";
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync, statSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { HarborError } from "../../../lib/errors.ts";
+import { thisOwner } from "../../../lib/sandbox/owner.ts";
+import { makeScratch, removeScratch, scratchFolders, scratchRoot } from "../../../lib/sandbox/scratch.ts";
+
+const inTemp = (check: (env: { TMPDIR: string }) => void) => () => {
+  const folder = mkdtempSync(join(tmpdir(), "scratch-"));
+  try {
+    check({ TMPDIR: folder });
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+};
+
+test(
+  "makeScratch() makes a folder that nobody else may enter and that names its owner",
+  inTemp((env) => {
+    const owner = thisOwner("abcd1234");
+    const folder = makeScratch(env, owner);
+    assert.equal(statSync(folder).mode & 0o777, 0o700);
+    assert.deepEqual(scratchFolders(scratchRoot(env)), [{ folder, owner }]);
+    removeScratch(folder);
+    assert.equal(existsSync(folder), false);
+  }),
+);
+
+test(
+  "makeScratch() refuses a parent that others may write to",
+  inTemp((env) => {
+    mkdirSync(scratchRoot(env));
+    chmodSync(scratchRoot(env), 0o777);
+    assert.throws(
+      () => makeScratch(env, thisOwner("abcd1234")),
+      (error) =>
+        error instanceof HarborError && error.code === "machine.lacks" && /not a folder of ours/.test(error.message),
+    );
+  }),
+);
+
+test(
+  "scratchFolders() leaves alone what names no owner, and an absent root is empty",
+  inTemp((env) => {
+    assert.deepEqual(scratchFolders(scratchRoot(env)), []);
+    mkdirSync(join(scratchRoot(env), "foreign"), { recursive: true });
+    assert.deepEqual(scratchFolders(scratchRoot(env)), []);
+  }),
+);
