@@ -1,0 +1,114 @@
+/**
+ * Reads the files of a tree for hashing: each one once, whatever number of hashes it goes into, with the sum of its
+ * bytes kept. Only regular files are opened, through one buffer, so that memory does not grow with a file's size.
+ */
+import { createHash, hash } from "node:crypto";
+import { Buffer } from "node:buffer";
+import { closeSync, constants, fstatSync, openSync, readSync } from "node:fs";
+import { errno, HarborError, messageOf } from "../errors.ts";
+
+const BUFFER_BYTES = 1024 * 1024;
+// A file that became a FIFO since the walk must not block us.
+const FLAGS = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY;
+
+/** Takes the bytes of one file: its length first, then every byte. */
+export interface Sink {
+  begin(length: number): void;
+  bytes(chunk: Uint8Array): void;
+}
+
+export class FileReader {
+  #sums = new Map<string, string>();
+  #buffer = sharedBuffer();
+
+  /** SHA-256 of a file's bytes in hex. Throws HarborError "task.invalid" naming the file. */
+  sum(path: string): string {
+    return this.#sums.get(path) ?? this.feed(path, undefined);
+  }
+
+  /** Gives a file's bytes to `sink` and returns their sum. Throws as `sum`, and what the sink throws. */
+  feed(path: string, sink: Sink | undefined): string {
+    const file = openFile(path);
+    try {
+      const sum = this.#read(path, file, sink);
+      this.#sums.set(path, sum);
+      return sum;
+    } finally {
+      closeSync(file);
+    }
+  }
+
+  #read(path: string, file: number, sink: Sink | undefined): string {
+    const buffer = this.#buffer;
+    let filled = 0;
+    // Until a read gives nothing: some network and FUSE file systems give less than asked for.
+    for (let got = -1; got !== 0 && filled < buffer.length; filled += got) {
+      got = readChunk(path, file, buffer, filled);
+    }
+    if (filled < buffer.length) {
+      if (filled === 0) refuseUnlessRegular(path, file);
+      const whole = buffer.subarray(0, filled);
+      sink?.begin(filled);
+      sink?.bytes(whole);
+      return hash("sha256", whole, "hex");
+    }
+    return this.#readLarge(path, file, sink);
+  }
+
+  /** The buffer holds the first bytes; the length must be known before the rest is read, and must hold. */
+  #readLarge(path: string, file: number, sink: Sink | undefined): string {
+    const length = refuseUnlessRegular(path, file);
+    const buffer = this.#buffer;
+    const sum = createHash("sha256");
+    sink?.begin(length);
+    let seen = 0;
+    for (let got = buffer.length; got !== 0; got = readChunk(path, file, buffer, 0)) {
+      const chunk = buffer.subarray(0, got);
+      sum.update(chunk);
+      sink?.bytes(chunk);
+      seen += got;
+    }
+    if (seen !== length) {
+      throw unreadable(
+        path,
+        `it changed while it was read (${length} bytes, then ${seen})`,
+        "try again when it is at rest",
+      );
+    }
+    return sum.digest("hex");
+  }
+}
+
+let shared: Buffer | undefined;
+const sharedBuffer = (): Buffer => shared ??= Buffer.allocUnsafeSlow(BUFFER_BYTES);
+
+function openFile(path: string): number {
+  try {
+    return openSync(path, FLAGS);
+  } catch (cause) {
+    throw unreadable(
+      path,
+      messageOf(cause),
+      errno(cause) === "EACCES" ? "make it readable for this user" : undefined,
+      cause,
+    );
+  }
+}
+
+function readChunk(path: string, file: number, buffer: Buffer, from: number): number {
+  try {
+    return readSync(file, buffer, from, buffer.length - from, null);
+  } catch (cause) {
+    throw unreadable(path, messageOf(cause), undefined, cause);
+  }
+}
+
+function refuseUnlessRegular(path: string, file: number): number {
+  const stat = fstatSync(file);
+  if (!stat.isFile()) throw unreadable(path, "it is not a regular file");
+  return stat.size;
+}
+
+function unreadable(path: string, why: string, hint?: string, cause?: unknown): HarborError {
+  return new HarborError("task.invalid", `Cannot read ${path}: ${why}`, { hint, cause });
+}
