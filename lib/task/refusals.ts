@@ -67,6 +67,11 @@ export const REFUSALS = {
     (f) => `Cannot read ${f.at}: ${f.detail}`,
     "make it readable for this user (chmod u+rX)",
   ),
+  "folder.unreadable": error<Detail & { hint?: string }>(
+    "a folder cannot be listed, or a name in it is not UTF-8",
+    (f) => `${f.at}: ${f.detail}`,
+    (f) => f.hint,
+  ),
   "task.template": error(
     "tasks.jsonl beside task.toml",
     (f) =>

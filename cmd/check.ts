@@ -1,0 +1,189 @@
+/** `check`: which tasks load, and why the others do not. Starts nothing, writes nothing, needs no engine. */
+import { statSync } from "node:fs";
+import { resolve } from "node:path";
+import { setImmediate } from "node:timers/promises";
+import { z } from "zod";
+import type { Context } from "../lib/context.ts";
+import { openDataset } from "../lib/dataset/load.ts";
+import { EXIT, HarborError } from "../lib/errors.ts";
+import { resolveTarget } from "../lib/target/resolve.ts";
+import type { LoadedTask } from "../lib/task/load.ts";
+import { readTextFile } from "../lib/task/read.ts";
+import { Findings } from "../lib/task/refusals.ts";
+import { readSettings } from "../lib/task/settings.ts";
+import type { Finding, ImagePlan } from "../lib/task/task.ts";
+import { parseWith } from "./_options.ts";
+
+const Options = z.strictObject({
+  paths: z.array(z.string()).min(1),
+  json: z.boolean().default(false),
+  strict: z.boolean().default(false),
+  resolved: z.boolean().default(false),
+  schemaOnly: z.boolean().default(false),
+  quiet: z.boolean().default(false),
+  verbose: z.boolean().default(false),
+});
+export type Options = z.infer<typeof Options>;
+
+export const parse = (argv: string[]): Options =>
+  parseWith(argv, Options, (command) =>
+    command.name("check")
+      .description("Says which tasks load, and why the others do not. Starts nothing and writes nothing.")
+      .argument("<paths...>", "task folders, folders of task folders; with --schema-only task.toml files")
+      .option("--json", "one JSON object a line")
+      .option("--strict", "Harbor 0.25.0's verdict instead of NeMo Gym's")
+      .option("--resolved", "add what differs from the defaults")
+      .option("--schema-only", "check task.toml files alone, whatever lies beside them")
+      .option("-q, --quiet", "no notes, only results")
+      .option("-v, --verbose", "all warnings in full"));
+
+/** One line of the report. */
+interface Line {
+  path: string;
+  /** Null for a fault of the dataset as a whole. */
+  id: string | null;
+  ok: boolean;
+  errors: Finding[];
+  warnings: Finding[];
+  mode: ImagePlan["mode"];
+  steps: number;
+  task_digest: string | null;
+  package_hash: string | null;
+  context_hash: string | null;
+  resolved?: Record<string, unknown> | null;
+}
+
+export async function run(options: Options, ctx: Context): Promise<number> {
+  const report = new Report(options, ctx);
+  for await (const line of options.schemaOnly ? schemaLines(options, ctx) : taskLines(options, ctx)) {
+    ctx.signal.throwIfAborted();
+    report.add(line);
+  }
+  return report.close();
+}
+
+/** Tasks between two looks at the event loop: output leaves, Ctrl-C arrives. */
+const BATCH = 128;
+
+async function* taskLines(options: Options, ctx: Context): AsyncGenerator<Line> {
+  // Every path is looked at before the first line, so that a wrong command line prints nothing else.
+  const targets = options.paths.map((path) => resolveTarget(path, ctx.cwd));
+  let count = 0;
+  for (const target of targets) {
+    const dataset = openDataset(target, { strict: options.strict });
+    const { errors, warnings } = dataset;
+    if (errors.length + warnings.length > 0) {
+      yield { ...NOTHING, path: target.named, ok: errors.length === 0, errors, warnings };
+    }
+    for (const loaded of dataset.tasks()) {
+      if (count++ % BATCH === 0) await setImmediate();
+      yield taskLine(loaded, options);
+    }
+  }
+}
+
+function* schemaLines(options: Options, ctx: Context): Generator<Line> {
+  for (const path of options.paths) {
+    if (statSync(resolve(ctx.cwd, path), { throwIfNoEntry: false }) === undefined) {
+      throw new HarborError("target.missing", `${path} does not exist`, { hint: "name task.toml files" });
+    }
+  }
+  for (const path of options.paths) {
+    const findings = new Findings();
+    const read = readTextFile(resolve(ctx.cwd, path));
+    if (!read.ok) {
+      findings.add(read.fault === "encoding" ? "toml.encoding" : "task.unreadable", { at: path, detail: read.detail }, {
+        file: path,
+      });
+    }
+    const settings = read.ok
+      ? readSettings(read.text, findings, { strict: options.strict, shownAs: path, file: path })
+      : null;
+    yield {
+      ...NOTHING,
+      path,
+      ok: findings.errors.length === 0,
+      errors: findings.errors,
+      warnings: findings.warnings,
+      steps: settings?.config.steps?.length ?? 0,
+      ...(options.resolved && { resolved: settings?.resolved() ?? null }),
+    };
+  }
+}
+
+const NOTHING = {
+  id: null,
+  mode: "none",
+  steps: 0,
+  task_digest: null,
+  package_hash: null,
+  context_hash: null,
+} as const satisfies Partial<Line>;
+
+function taskLine(loaded: LoadedTask, { resolved }: Options): Line {
+  const { hashes } = loaded;
+  return {
+    path: loaded.shownAs,
+    id: loaded.id,
+    ok: loaded.errors.length === 0,
+    errors: loaded.errors,
+    warnings: loaded.warnings,
+    mode: loaded.mode,
+    steps: loaded.steps,
+    task_digest: hashes.task_digest,
+    package_hash: hashes.package_hash,
+    context_hash: hashes.context_hash,
+    ...(resolved && { resolved: loaded.resolved() }),
+  };
+}
+
+/** Prints lines as they come and counts them. */
+class Report {
+  #ok = 0;
+  #failed = 0;
+
+  constructor(readonly options: Options, readonly ctx: Context) {}
+
+  add(line: Line): void {
+    if (line.id !== null || this.options.schemaOnly || !line.ok) line.ok ? this.#ok++ : this.#failed++;
+    if (this.options.json) return this.ctx.out(JSON.stringify(line, exactIntegers));
+    if (line.id !== null || this.options.schemaOnly || !line.ok) this.ctx.out(textLine(line));
+    if (this.options.resolved && line.ok) this.ctx.out(`       ${JSON.stringify(line.resolved, exactIntegers)}`);
+    if (!this.options.quiet) this.#notes(line);
+  }
+
+  #notes({ errors, warnings }: Line): void {
+    for (const one of errors.slice(1)) this.ctx.note(`error[${one.code}]: ${said(one)}`);
+    for (const hint of new Set(errors.map((one) => one.hint))) if (hint !== undefined) this.ctx.note(`hint: ${hint}`);
+    for (const one of warnings) {
+      this.ctx.note(`warning[${one.code}]: ${said(one)}${one.hint === undefined ? "" : ` (${one.hint})`}`);
+    }
+  }
+
+  close(): number {
+    const what = this.options.schemaOnly ? "file" : "task";
+    if (!this.options.json && !this.options.quiet) {
+      this.ctx.note(`${this.#ok} ${what}${this.#ok === 1 ? "" : "s"} load, ${this.#failed} fail`);
+    }
+    return this.#failed === 0 ? EXIT.ok : EXIT.no;
+  }
+}
+
+function textLine({ path, ok, errors, warnings, mode, steps }: Line): string {
+  if (!ok) return `error  ${path}  ${said(errors[0]!)}${errors.length > 1 ? ` (and ${errors.length - 1} more)` : ""}`;
+  const facts = [
+    mode === "none" ? undefined : mode,
+    steps > 0 ? `${steps} steps` : undefined,
+    warnings.length > 0 ? `${warnings.length} warnings` : undefined,
+  ];
+  return `ok     ${path}  ${facts.filter((one) => one !== undefined).join(", ")}`.trimEnd();
+}
+
+const said = ({ message, line }: Finding): string => line === undefined ? message : `${message} (line ${line})`;
+
+/** Integers beyond 2^53 keep their digits, where the runtime can write them. */
+function exactIntegers(_: string, value: unknown): unknown {
+  if (typeof value !== "bigint") return value;
+  const { rawJSON } = JSON as unknown as { rawJSON?: (text: string) => unknown };
+  return rawJSON === undefined ? Number(value) : rawJSON(String(value));
+}

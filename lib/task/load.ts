@@ -1,0 +1,208 @@
+/**
+ * A task folder → a `Task`, or every reason why it is none. Reads, hashes and checks; writes nothing, starts nothing.
+ *
+ * The verdict is NeMo Gym's (task-format §7); `strict` gives Harbor 0.25.0's instead (spec/decisions 13). Synchronous:
+ * a warm task is loaded faster than a promise is settled, and a dataset of any size keeps one task in memory.
+ */
+import { basename, dirname, relative } from "node:path";
+import { HarborError } from "../errors.ts";
+import { hashTask, type TaskHashes } from "../digest/task.ts";
+import { TaskTree } from "../digest/tree.ts";
+import { type DatasetSettings, NO_SETTINGS, withOverride } from "../dataset/overrides.ts";
+import { collisions, effectiveArtifacts } from "./artifacts.ts";
+import { agentSettings, environmentSettings, stepSettings, verifierMode, verifierSettings } from "./effective.ts";
+import { TaskFiles } from "./files.ts";
+import { imagePlan } from "./image.ts";
+import { Findings } from "./refusals.ts";
+import { readTextFile } from "./read.ts";
+import type { TaskToml } from "./schema.ts";
+import { readSettings, type Settings } from "./settings.ts";
+import type { Finding, ImagePlan, StepSettings, Task } from "./task.ts";
+
+export interface LoadOptions {
+  /** The folder as messages name it. Default: the folder itself. */
+  shownAs?: string;
+  /** Absolute dataset folder. Default: the task's parent. */
+  datasetFolder?: string;
+  /** dataset.toml of that folder; null when it refuses, and then the task does not load. */
+  dataset?: DatasetSettings | null;
+  /** Why `dataset` is null. */
+  datasetErrors?: readonly Finding[];
+  /** Absolute path of the dataset's verifier.py, when there is one. */
+  datasetVerifier?: string | null;
+  /** Harbor 0.25.0's verdict. */
+  strict?: boolean;
+  /** The folder is a symbolic link, or shares its name with another (discover.ts knows). */
+  linked?: boolean;
+  /** Where the other task folder of this name lies. */
+  duplicateOf?: string;
+}
+
+export interface LoadedTask {
+  id: string;
+  folder: string;
+  shownAs: string;
+  /** Null exactly when `errors` is not empty. */
+  task: Task | null;
+  errors: Finding[];
+  warnings: Finding[];
+  mode: ImagePlan["mode"];
+  /** Number of `[[steps]]`. */
+  steps: number;
+  /** What can be computed, also for a task that does not load. */
+  hashes: TaskHashes;
+  /** Non-default values of task.toml, null when it was refused. */
+  resolved(): Record<string, unknown> | null;
+}
+
+/** Loads one folder. Throws nothing that a folder on disk can cause. */
+export function loadTask(folder: string, options: LoadOptions = {}): LoadedTask {
+  const { shownAs = folder, strict = false } = options;
+  const findings = new Findings();
+  const tree = new TaskTree(folder);
+  const draft: Draft = { settings: null, config: null, image: { mode: "none", uploads: false }, task: null };
+  try {
+    if (options.linked && !strict) findings.add("task.symlink", { at: shownAs });
+    if (options.duplicateOf !== undefined && !strict) {
+      findings.add("task.duplicate-id", { id: basename(folder), first: options.duplicateOf, second: shownAs });
+    }
+    if (options.dataset === null) findings.errors.push(...options.datasetErrors ?? []);
+    fill(draft, tree, findings, options);
+  } catch (error) {
+    if (!(error instanceof HarborError)) throw error;
+    findings.add("folder.unreadable", { at: shownAs, detail: error.message, hint: error.hint });
+  }
+  const hashes = hashTask(folder, { dockerImage: draft.config?.environment?.docker_image || undefined });
+  if (!strict && findings.errors.length === 0) {
+    for (const problem of hashes.problems.filter((one) => one.hash === "task_digest")) {
+      findings.add("digest.failed", { at: shownAs, detail: `${shownAs}: ${problem.message}` });
+    }
+  }
+  const failed = findings.errors.length > 0;
+  return {
+    id: basename(folder),
+    folder,
+    shownAs,
+    task: failed || draft.task === null
+      ? null
+      : { ...draft.task, contextHash: hashes.context_hash, warnings: findings.warnings },
+    errors: findings.errors,
+    warnings: findings.warnings,
+    mode: draft.image.mode,
+    steps: draft.config?.steps?.length ?? 0,
+    hashes,
+    resolved: () => draft.settings?.resolved() ?? null,
+  };
+}
+
+/** The task, or a HarborError "task.invalid" with its first error. */
+export function requireTask(loaded: LoadedTask): Task {
+  if (loaded.task !== null) return loaded.task;
+  const [first] = loaded.errors;
+  throw new HarborError("task.invalid", first?.message ?? `${loaded.shownAs} does not load`, { hint: first?.hint });
+}
+
+interface Draft {
+  settings: Settings | null;
+  config: TaskToml | null;
+  image: ImagePlan;
+  task: Task | null;
+}
+
+function fill(draft: Draft, tree: TaskTree, findings: Findings, options: LoadOptions): void {
+  const { shownAs = tree.folder, strict = false, dataset = NO_SETTINGS, datasetVerifier = null } = options;
+  const files = new TaskFiles(tree, shownAs, findings, strict);
+  const id = basename(tree.folder);
+  if (!files.has("task.toml")) return findings.add("task.no-toml", { at: shownAs });
+  if (!strict && files.has("tasks.jsonl")) findings.add("task.template", { at: shownAs }, { file: "tasks.jsonl" });
+  const settings = draft.settings = readToml(tree, findings, shownAs, strict);
+  if (settings === null) {
+    files.checkLinks([]);
+    return;
+  }
+  const override = dataset?.overrides.get(id);
+  const config = draft.config = withOverride(settings.config, override);
+  const multipliers = dataset?.multipliers ?? NO_SETTINGS.multipliers;
+  const stepped = config.steps ?? [];
+  files.checkLinks(stepped.map((step) => step.name));
+  const environment = environmentSettings(config.environment, multipliers);
+  draft.image = imagePlan(id, environment.docker_image, files, strict);
+  const verifier = verifierSettings(config.verifier, multipliers, override?.verifier?.inputs);
+  const mode = verifierMode(config.verifier) ?? "shared";
+  const os = strict ? environment.os : "linux";
+  const instruction = stepped.length > 0 ? "" : files.instruction("instruction.md");
+  const grader = stepped.length > 0 ? null : files.grader({ verifier: config.verifier, mode, os, datasetVerifier });
+  const steps: StepSettings[] = stepped.map((step) => ({
+    ...stepSettings(step, config, multipliers),
+    ...files.step(step, config.verifier, os),
+  }));
+  const artifacts = effectiveArtifacts(config.artifacts ?? []);
+  warnings(findings, files, config, mode, shownAs, draft.image.mode, options);
+  draft.task = {
+    id,
+    folder: tree.folder,
+    datasetFolder: options.datasetFolder ?? dirname(tree.folder),
+    relativePath: options.datasetFolder === undefined ? id : relative(options.datasetFolder, tree.folder),
+    agent: agentSettings(config.agent, multipliers),
+    environment,
+    verifier,
+    solutionEnv: config.solution?.env ?? {},
+    artifacts,
+    multi_step_reward_strategy: config.multi_step_reward_strategy ?? "mean",
+    instruction,
+    steps,
+    grader,
+    solution: files.solution("solution"),
+    taskData: files.taskData(),
+    image: draft.image,
+    verifierMode: mode,
+    contextHash: null,
+    warnings: findings.warnings,
+  };
+}
+
+function readToml(tree: TaskTree, findings: Findings, shownAs: string, strict: boolean): Settings | null {
+  const at = `${shownAs}/task.toml`;
+  const text = readTextFile(tree.at("task.toml"));
+  if (text.ok) return readSettings(text.text, findings, { strict, shownAs: at });
+  findings.add(text.fault === "encoding" ? "toml.encoding" : "task.unreadable", { at, detail: text.detail }, {
+    file: "task.toml",
+  });
+  return null;
+}
+
+function warnings(
+  findings: Findings,
+  files: TaskFiles,
+  config: TaskToml,
+  mode: "shared" | "separate",
+  shownAs: string,
+  imageMode: ImagePlan["mode"],
+  options: LoadOptions,
+): void {
+  if (files.has("trajectory.json")) {
+    findings.add("trajectory.ignored", { at: `${shownAs}/trajectory.json` }, { file: "trajectory.json" });
+  }
+  const at = `${shownAs}/task.toml`;
+  const all = [
+    config.artifacts ?? [],
+    ...(config.steps ?? []).map((step) => [...config.artifacts ?? [], ...step.artifacts ?? []]),
+  ];
+  if (mode === "separate" && all.every((one) => one.length === 0)) {
+    findings.add("separate.no-artifacts", { at }, { file: "task.toml" });
+  }
+  const seen = new Set<string>();
+  for (const [first, second] of all.flatMap((one) => one.length === 0 ? [] : collisions(effectiveArtifacts(one)))) {
+    const pair = [first, second].map((one) => one.service === "main" ? one.source : `${one.service}:${one.source}`);
+    if (seen.has(pair.join("\0"))) continue;
+    seen.add(pair.join("\0"));
+    findings.add("artifact.overlap", { at, first: pair[0]!, second: pair[1]! }, {
+      file: "task.toml",
+      key: "artifacts",
+    });
+  }
+  const inputs = options.dataset?.overrides.get(basename(files.tree.folder))?.verifier?.inputs ?? [];
+  if (inputs.length > 0 && imageMode !== "compose") {
+    findings.add("dataset.inputs-without-compose", { at: "dataset.toml", id: basename(files.tree.folder) });
+  }
+}
