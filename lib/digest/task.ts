@@ -41,9 +41,12 @@ export interface HashOptions {
   dirhash?: boolean;
 }
 
-/** Every hash of a task folder that can be computed, by one walk and one read of each file. Throws nothing. */
-export function hashTask(folder: string, options: HashOptions = {}): TaskHashes {
-  const tree = new TaskTree(folder);
+/**
+ * Every hash of a task folder that can be computed, by one walk and one read of each file; a tree that was walked
+ * already is not walked again. Throws nothing.
+ */
+export function hashTask(task: string | TaskTree, options: HashOptions = {}): TaskHashes {
+  const tree = typeof task === "string" ? new TaskTree(task) : task;
   const reader = new FileReader();
   const problems: HashProblem[] = [];
   const settle = (name: HashName, compute: () => string): string | null => {

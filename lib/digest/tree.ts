@@ -6,9 +6,9 @@ import { type HarborIgnore, NO_PATTERNS, readHarborIgnore } from "../task/harbor
 /** The folders of a task whose files belong to it (task-format §9.1). */
 export const TASK_FOLDERS = ["environment", "tests", "solution", "steps"];
 
-/** The files of a task's root that one of its hashes covers, or that decide what is covered. */
+/** The files of a task's root that one of its hashes covers, or that decide what the folder is and what is covered. */
 const BELONGS = new Set([
-  ...["task.toml", "instruction.md", "README.md", "trajectory.json", "task_data.json", ".gitignore"],
+  ...["task.toml", "instruction.md", "README.md", "trajectory.json", "task_data.json", ".gitignore", "tasks.jsonl"],
   ...TASK_FOLDERS,
 ]);
 

@@ -72,7 +72,7 @@ export function loadTask(folder: string, options: LoadOptions = {}): LoadedTask 
     if (!(error instanceof HarborError)) throw error;
     findings.add("folder.unreadable", { at: shownAs, detail: error.message, hint: error.hint });
   }
-  const hashes = hashTask(folder, { dockerImage: draft.config?.environment?.docker_image || undefined });
+  const hashes = hashTask(tree, { dockerImage: draft.config?.environment?.docker_image || undefined });
   if (!strict && findings.errors.length === 0) {
     for (const problem of hashes.problems.filter((one) => one.hash === "task_digest")) {
       findings.add("digest.failed", { at: shownAs, detail: `${shownAs}: ${problem.message}` });
