@@ -158,16 +158,17 @@ async function write(items: readonly Item[], to: Writable): Promise<void> {
 }
 
 async function entry(archive: Pack, item: Item): Promise<void> {
-  const { source, name } = item;
+  const { source, kind } = item;
+  const name = shortName(archive, "L", item.name);
   const owner = { uid: 0, gid: 0, uname: "root", gname: "root" };
   if ("data" in source) {
     return await put(archive, { name, mode: source.mode, mtime: new Date(0), ...owner }, source.data);
   }
   const { path, stats } = source;
   const header = { name, mode: (stats.mode & 0o7777) | item.addMode, mtime: stats.mtime, ...owner };
-  if (item.kind === "dir") return await put(archive, { ...header, type: "directory" });
-  if (item.kind === "link") {
-    const linkname = await facing(path, (full) => readlink(full));
+  if (kind === "dir") return await put(archive, { ...header, type: "directory" });
+  if (kind === "link") {
+    const linkname = shortName(archive, "K", await facing(path, (full) => readlink(full)));
     return await put(archive, { ...header, type: "symlink", linkname });
   }
   if (stats.size <= SMALL_BYTES) {
@@ -175,10 +176,31 @@ async function entry(archive: Pack, item: Item): Promise<void> {
   }
   const stream = new Promise<void>((done, fail) => {
     const into = archive.entry({ ...header, size: stats.size }, (error) => (error ? fail(error) : done()));
+    into.on("error", fail);
     // Never more than was announced, also when the file grows meanwhile.
     createReadStream(path, { end: stats.size - 1 }).on("error", fail).pipe(into);
   });
   await facing(path, () => stream);
+}
+
+/**
+ * A name that fits the header as it is, or a stand-in after a GNU long-name record ("L" for names, "K" for targets).
+ * tar-stream would write pax records, which BusyBox 1.35 skips: it then makes files named PaxHeader.
+ */
+function shortName(archive: Pack, kind: "L" | "K", name: string): string {
+  if (/^[\x20-\x7e]*$/.test(name) && name.length <= 100) return name;
+  const data = Buffer.from(`${name}\0`);
+  const block = Buffer.alloc(512);
+  block.write("././@LongLink", 0);
+  for (const [value, at, digits] of [[0, 100, 7], [0, 108, 7], [0, 116, 7], [data.length, 124, 11], [0, 136, 11]]) {
+    block.write(value!.toString(8).padStart(digits!, "0"), at!);
+  }
+  block.write("        ", 148);
+  block.write(kind, 156);
+  block.write("ustar  \0", 257); // GNU's own magic
+  block.write(`${block.reduce((sum, byte) => sum + byte, 0).toString(8).padStart(6, "0")}\0 `, 148);
+  archive.push(Buffer.concat([block, data, Buffer.alloc((512 - data.length % 512) % 512)]));
+  return "long-name";
 }
 
 /** Resolves when the archive has taken the entry, which is when its reader has room. */
@@ -203,11 +225,13 @@ async function facing<T>(path: string, step: (path: string) => Promise<T>): Prom
  * Unpacks an archive that a task may have made into `folder`, which exists and is ours. Reads `from` to its end, also
  * past a limit, so that a shared channel stays in step. Files become readable and writable for us whatever their mode.
  * Throws "transfer.failed" when this disk cannot take them or `from` is no tar archive; a cut-off end is reported.
+ * `strip` is taken off the front of every name.
  */
 export async function unpackInto(
   from: AsyncIterable<Uint8Array>,
   folder: string,
   limits: DownloadLimits,
+  strip = "",
 ): Promise<DownloadReport> {
   const archive = extract();
   let sourceFailure: unknown;
@@ -225,7 +249,7 @@ export async function unpackInto(
     }
     archive.end();
   })();
-  const into = new Unpacking(folder, limits);
+  const into = new Unpacking(folder, limits, strip);
   let fault: unknown;
   try {
     for await (const entry of archive) {
@@ -261,11 +285,15 @@ class Unpacking {
   #made = new Set<string>();
   last = "";
 
-  constructor(private readonly folder: string, private readonly limits: DownloadLimits) {}
+  constructor(
+    private readonly folder: string,
+    private readonly limits: DownloadLimits,
+    private readonly strip: string,
+  ) {}
 
   async take(entry: Entry): Promise<void> {
     const { header } = entry;
-    const path = cleanPath(header.name);
+    const path = cleanPath(this.#inner(header.name));
     this.last = header.name;
     if (path === ".") return;
     if (path === undefined) return this.refuse(header.name, "its path leads out of the folder");
@@ -330,7 +358,7 @@ class Unpacking {
 
   /** Only to a file that this archive brought, so that nothing of ours gains a second name. */
   async #hardLink(path: string, target: string): Promise<void> {
-    const source = cleanPath(target);
+    const source = cleanPath(this.#inner(target));
     if (source === undefined || !this.#made.has(source)) {
       return this.refuse(path, "a hard link to a file that did not come along");
     }
@@ -341,6 +369,11 @@ class Unpacking {
     await link(join(this.folder, source), full);
     this.#made.add(path);
     this.#files++;
+  }
+
+  #inner(name: string): string {
+    if (!name.startsWith(this.strip)) return name === this.strip.slice(0, -1) ? "." : name;
+    return name.slice(this.strip.length) || ".";
   }
 
   #throughLink(path: string): boolean {

@@ -236,8 +236,11 @@ export interface ProviderDeps {
 
 export interface SandboxProvider {
   readonly name: ProviderName;
-  /** Tried for real. Never throws for a machine that lacks something: that is its answer. */
-  diagnose(signal: AbortSignal): Promise<Diagnosis>;
+  /**
+   * Tried for real. Never throws for a machine that lacks something: that is its answer. "quick" only asks whether it
+   * would work (before a run); "thorough" (the default) also starts something and looks around.
+   */
+  diagnose(signal: AbortSignal, depth?: "quick" | "thorough"): Promise<Diagnosis>;
   /**
    * Finds, pulls or builds the image; once per image, shared by all who wait. Throws "image.failed" (the image) or
    * "task.unsupported" (the task asks what this provider cannot do: named here, not at seed).

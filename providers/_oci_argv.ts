@@ -1,0 +1,130 @@
+/** Command lines for docker and podman, as pure functions. No secret is ever in one: values travel by stdin or environment. */
+import type { Limits, Network } from "../lib/sandbox/provider.ts";
+import { CONTROL, LAUNCH, LAUNCH_WITH_ARCHIVE, WITH_REAPER } from "./_oci_scripts.ts";
+
+export type EngineName = "docker" | "podman";
+
+export interface Program {
+  engine: EngineName;
+  /** What is started, usually the engine's name. */
+  path: string;
+}
+
+export interface RunRequest {
+  name: string;
+  labels: Readonly<Record<string, string>>;
+  /** Id of an image that is present. */
+  image: string;
+  network: Network;
+  /** Network that "public" means; undefined is the engine's default. */
+  publicNetwork: string | undefined;
+  limits: Limits;
+  /** Processes and threads at most; undefined leaves the engine's default. */
+  pids: number | undefined;
+  /** More flags of the operator's (`++sandbox.docker.run_args`). */
+  extra: readonly string[];
+}
+
+/** Starts a sandbox with us attached: its first process is the control shell, as root, whatever the image starts. */
+export function runArgv({ engine, path }: Program, request: RunRequest): string[] {
+  const { name, labels, image, network, publicNetwork, limits, pids, extra } = request;
+  const net = network === "no-network" ? "none" : network === "host" ? "host" : publicNetwork;
+  return [
+    ...[path, "run", "-i", "--sig-proxy=false", "--name", name],
+    ...Object.entries(labels).flatMap(([key, value]) => ["--label", `${key}=${value}`]),
+    // The attached client sees all output; a log beside it would only fill the disk.
+    ...["--pull", "never", "--log-driver", "none", "--no-healthcheck", "--user", "0", "--workdir", "/"],
+    ...(engine === "docker" ? ["--init"] : ["--systemd=false", "--stop-timeout", "0"]),
+    ...(net === undefined ? [] : ["--network", net]),
+    ...(limits.cpus === undefined ? [] : ["--cpus", String(limits.cpus)]),
+    ...(limits.memoryMb === undefined
+      ? []
+      : ["--memory", `${limits.memoryMb}m`, "--memory-swap", `${limits.memoryMb}m`]),
+    ...(limits.gpus ? gpuFlags(engine, limits.gpus) : []),
+    ...(pids === undefined ? [] : ["--pids-limit", String(pids)]),
+    ...extra,
+    ...["--entrypoint", "/bin/sh", image],
+    ...(engine === "docker" ? ["-c", CONTROL] : ["-c", WITH_REAPER, "gym-harbor", CONTROL]),
+  ];
+}
+
+const gpuFlags = (engine: EngineName, count: number): string[] =>
+  engine === "docker"
+    ? ["--gpus", String(count)]
+    : Array.from({ length: count }, (_, index) => ["--device", `nvidia.com/gpu=${index}`]).flat();
+
+export interface ExecArgv {
+  name: string;
+  /** As the engine takes it; undefined is root. */
+  user: string | undefined;
+  archive: boolean;
+  /** Variables that the client takes from its own environment. */
+  envNames: readonly string[];
+}
+
+export function execArgv({ path }: Program, { name, user, archive, envNames }: ExecArgv): string[] {
+  return [
+    ...[path, "exec", "-i"],
+    ...(user === undefined ? [] : ["--user", user]),
+    ...envNames.flatMap((variable) => ["--env", variable]),
+    ...[name, "/bin/sh", "-c", archive ? LAUNCH_WITH_ARCHIVE : LAUNCH],
+  ];
+}
+
+/** At once, with anonymous volumes. podman would wait ten seconds for the first process without `-t 0`. */
+export function removeArgv({ engine, path }: Program, names: readonly string[]): string[] {
+  return [path, "rm", "-f", ...(engine === "podman" ? ["-t", "0"] : []), "-v", ...names];
+}
+
+export const stateArgv = ({ path }: Program, name: string): string[] => [path, "container", "inspect", name];
+
+export const listArgv = (
+  { path }: Program,
+  label: string,
+): string[] => [path, "ps", "-a", "-q", "--no-trunc", "--filter", `label=${label}`];
+
+export const imageArgv = ({ path }: Program, reference: string): string[] => [path, "image", "inspect", reference];
+
+export const pullArgv = ({ path }: Program, reference: string): string[] => [path, "pull", "-q", reference];
+
+export const copyInArgv = ({ path }: Program, name: string): string[] => [path, "cp", "-", `${name}:/`];
+
+export const copyOutArgv = (
+  { path }: Program,
+  name: string,
+  folder: string,
+): string[] => [path, "cp", `${name}:${folder}`, "-"];
+
+export interface BuildRequest {
+  tag: string;
+  dockerfile: string;
+  context: string;
+}
+
+/** docker: how it builds is said by its environment (DOCKER_BUILDKIT), or by `buildx`, which must load its result. */
+export function buildArgv(
+  { engine, path }: Program,
+  builder: Builder,
+  { tag, dockerfile, context }: BuildRequest,
+): string[] {
+  const what = ["-t", tag, "-f", dockerfile, context];
+  if (engine === "podman") return [path, "build", "--format", "docker", "--force-rm", ...what];
+  if (builder === "buildx") {
+    return [path, "buildx", "build", "--load", "--provenance=false", "--progress", "plain", ...what];
+  }
+  if (builder === "buildkit") return [path, "build", "--progress", "plain", ...what];
+  return [path, "build", "--force-rm", ...what];
+}
+
+export type Builder = "buildx" | "buildkit" | "classic" | "buildah";
+
+/**
+ * A reference as the engine must hear it to pull: Docker's rules for short names (spec/images-and-sandboxes §5.1),
+ * since podman without a list of registries to search resolves none (podman 4.3).
+ */
+export function fullReference(reference: string): string {
+  const slash = reference.indexOf("/");
+  const first = slash < 0 ? "" : reference.slice(0, slash);
+  if (first.includes(".") || first.includes(":") || first === "localhost") return reference;
+  return `docker.io/${slash < 0 ? "library/" : ""}${reference}`;
+}

@@ -1,0 +1,178 @@
+/**
+ * One exec through an engine's client, from its first byte to its last: sends the program by stdin, tells the task's
+ * output from our markers, holds the deadline, and says how it ended. What an ending means is the sandbox's business.
+ */
+import type { Writable } from "node:stream";
+import type { Archive } from "../lib/files/tar.ts";
+import { errno, HarborError } from "../lib/errors.ts";
+import { HeadTail } from "../lib/runtime/head_tail.ts";
+import type { Gate } from "../lib/runtime/pool.ts";
+import type { Runner, Started } from "../lib/runtime/runner.ts";
+import { MarkerStream, newSecret } from "./_oci_markers.ts";
+import { oneLine } from "./_oci_scripts.ts";
+
+export interface Launched {
+  /** Of the launcher, in the container's own numbers. */
+  pid: number;
+  start: string;
+}
+
+export interface ExecPlan {
+  argv: readonly string[];
+  env: Readonly<Record<string, string | undefined>>;
+  program: string;
+  archive?: Archive;
+  /** Counted from the moment the command begins. */
+  deadlineMs: number;
+  out: HeadTail;
+  err: HeadTail;
+  /** Ends everything of it inside; called at the deadline and on abort, at most once. */
+  stop: (launched: Launched | undefined) => Promise<void>;
+  signal?: AbortSignal;
+  onLaunched?: (launched: Launched) => void;
+}
+
+export type ExecEnding =
+  /** The launcher told the command's own exit code. */
+  | { kind: "exit"; exitCode: number; durationMs: number }
+  | { kind: "deadline"; durationMs: number }
+  /** The archive could not be unpacked. */
+  | { kind: "unpack"; text: string }
+  /** The working directory is not there. */
+  | { kind: "cwd" }
+  /** The engine never started it. `stalled`: not in time. */
+  | { kind: "refused"; exitCode: number; text: string; stalled: boolean }
+  /** It had begun, then the client ended without the launcher's word: launcher killed, or the whole sandbox. */
+  | { kind: "vanished"; exitCode: number; text: string; durationMs: number };
+
+/** How long an engine may take to start a process, and a client to end after its command did. */
+const START_MS = 120_000;
+const LINGER_MS = 3_000;
+const AFTER_KILL_MS = 5_000;
+
+/** Throws only the signal's reason and what the runner throws. */
+export async function runExec(runner: Runner, gate: Gate, plan: ExecPlan): Promise<ExecEnding> {
+  let open = () => {};
+  const begun = new Promise<void>((resolve) => open = resolve);
+  let client: Started | undefined;
+  // The gate counts engines at work on a start, not commands that run for an hour.
+  const held = gate.hold(async () => {
+    plan.signal?.throwIfAborted();
+    client = await runner.start(plan.argv, { env: plan.env });
+    watching(client);
+    await begun;
+  });
+  let watch: Promise<ExecEnding> | undefined;
+  const watching = (started: Started) => void (watch = follow(started, plan, open).finally(open));
+  await held;
+  return await watch!;
+}
+
+function follow(client: Started, plan: ExecPlan, onStart: () => void): Promise<ExecEnding> {
+  return new Promise<ExecEnding>((resolve, reject) => {
+    const secret = newSecret();
+    const noise = new HeadTail(64 * 1024);
+    let launched: Launched | undefined;
+    let runAt: number | undefined;
+    let ends = 0;
+    let exitCode: number | undefined;
+    let settled = false;
+    let unread: HarborError | undefined;
+    let deadlineHit = false;
+    let deadline: ReturnType<typeof setTimeout> | undefined;
+    const sinceRun = () => (runAt === undefined ? 0 : performance.now() - runAt);
+
+    const settle = (finish: () => void) => {
+      if (settled) return;
+      settled = true;
+      clearTimeout(deadline);
+      clearTimeout(starting);
+      plan.signal?.removeEventListener("abort", onAbort);
+      const reaper = setTimeout(() => client.kill("SIGKILL"), LINGER_MS);
+      (reaper as { unref?: () => void }).unref?.();
+      void client.ended.then(() => clearTimeout(reaper));
+      finish();
+    };
+    const end = (ending: ExecEnding) => settle(() => resolve(ending));
+
+    /** Ends it inside, gives the client a moment to hand over what was printed, and settles in any case. */
+    const stop = async (finish: () => void) => {
+      try {
+        await plan.stop(launched);
+      } catch (error) {
+        return settle(() => reject(error));
+      }
+      await Promise.race([client.ended, new Promise((late) => setTimeout(late, AFTER_KILL_MS))]);
+      client.kill("SIGKILL");
+      settle(finish);
+    };
+    const onDeadline = () => {
+      deadlineHit = true;
+      const durationMs = sinceRun();
+      void stop(() => resolve({ kind: "deadline", durationMs }));
+    };
+    const onAbort = () => {
+      deadlineHit = true;
+      void stop(() => reject(plan.signal!.reason));
+    };
+    const starting = setTimeout(() => {
+      client.kill("SIGKILL");
+      end({ kind: "refused", exitCode: 125, text: noise.text(), stalled: true });
+    }, START_MS);
+
+    const onMarker = (words: string[]) => {
+      switch (words[0]) {
+        case "start":
+          launched = { pid: Number(words[1]), start: words[2] ?? "0" };
+          clearTimeout(starting);
+          onStart();
+          return plan.onLaunched?.(launched);
+        case "unpack":
+          return settle(() => unread === undefined ? resolve({ kind: "unpack", text: noise.text() }) : reject(unread));
+        case "cwd":
+          return end({ kind: "cwd" });
+        case "run":
+          runAt = performance.now();
+          if (Number.isFinite(plan.deadlineMs)) {
+            deadline = setTimeout(onDeadline, Math.min(Math.max(0, plan.deadlineMs), 2 ** 31 - 1));
+          }
+          return;
+        case "end":
+          exitCode = Number(words[1]);
+          if (++ends === 2 && !deadlineHit) end({ kind: "exit", exitCode, durationMs: sinceRun() });
+      }
+    };
+    const out = new MarkerStream(secret, (chunk) => plan.out.push(chunk), onMarker);
+    // Before the command begins stderr is the client's and our own; afterwards it is the command's.
+    const err = new MarkerStream(secret, (chunk) => (runAt === undefined ? noise : plan.err).push(chunk), onMarker);
+    client.stdout.on("data", (chunk) => out.push(chunk));
+    client.stderr.on("data", (chunk) => err.push(chunk));
+
+    if (plan.signal?.aborted) onAbort();
+    else plan.signal?.addEventListener("abort", onAbort, { once: true });
+
+    void client.ended.then((ended) => {
+      out.end();
+      err.end();
+      if (deadlineHit) return; // stop() tells
+      if (exitCode !== undefined) return end({ kind: "exit", exitCode, durationMs: sinceRun() });
+      const text = noise.text();
+      if (launched === undefined) return end({ kind: "refused", exitCode: ended.exitCode, text, stalled: false });
+      end({ kind: "vanished", exitCode: ended.exitCode, text, durationMs: sinceRun() });
+    });
+    void send(client.stdin, secret, plan).catch((error) => unread = error);
+  });
+}
+
+/** A client or command that ends before it has read all is told by its ending; only a file of ours that fails is thrown. */
+async function send(to: Writable, secret: string, { program, archive }: ExecPlan): Promise<void> {
+  to.on("error", () => {});
+  to.write(`${secret}\n${archive === undefined ? program : `${oneLine(program)}\n`}`);
+  try {
+    await archive?.writeTo(to);
+  } catch (error) {
+    if (error instanceof HarborError && errno(error.cause)?.match(/^E(PIPE|CONNRESET)$|STREAM/) === null) throw error;
+  } finally {
+    to.end();
+  }
+}

@@ -1,0 +1,148 @@
+/**
+ * Docker, through its command line: whatever engine the user's docker reaches (a socket, DOCKER_HOST, a context) is the
+ * one that is used. Tried with engine 20.10 and clients 20.10 and 28.2.
+ */
+import { HarborError } from "../lib/errors.ts";
+import { Gate, Shared } from "../lib/runtime/pool.ts";
+import { decisiveLine, engineFailure } from "../lib/sandbox/failure.ts";
+import type { Diagnosis, Missing, ProviderDeps, SandboxProvider } from "../lib/sandbox/provider.ts";
+import { type EngineFacts, OciProvider } from "./_oci.ts";
+import type { Builder, Program } from "./_oci_argv.ts";
+import { fileLimitFaults, mend, ownLimits, storageFaults, trial } from "./_oci_diagnose.ts";
+
+/** The part of `docker info --format '{{json .}}'` that matters (API 1.41). */
+interface Info {
+  ServerVersion?: string;
+  NCPU?: number;
+  MemoryLimit?: boolean;
+  CpuCfsQuota?: boolean;
+  PidsLimit?: boolean;
+  DockerRootDir?: string;
+  Runtimes?: Record<string, unknown>;
+  OSType?: string;
+  SecurityOptions?: string[] | null;
+  ServerErrors?: string[] | null;
+  /** podman's own shape: the docker on PATH is podman. */
+  host?: unknown;
+}
+
+const CONCURRENCY = 32;
+const ANSWER_MS = 20_000;
+
+export function dockerProvider(deps: ProviderDeps): SandboxProvider {
+  const program: Program = { engine: "docker", path: "docker" };
+  const shared = new Shared<Info>();
+  const builders = new Shared<Builder>();
+  const info = (signal: AbortSignal) => shared.get("info", () => ask(deps, program, signal));
+  const sandboxDeps = { ...deps, program, gate: new Gate(CONCURRENCY) };
+
+  const provider: SandboxProvider = new OciProvider({
+    program,
+    concurrency: CONCURRENCY,
+    facts: async (signal) => factsOf(await info(signal)),
+    builder: () => builders.get("builder", () => chooseBuilder(deps, program)),
+    async diagnose(signal, depth): Promise<Diagnosis> {
+      let found: Info;
+      try {
+        found = await info(signal);
+      } catch (error) {
+        if (!(error instanceof HarborError)) throw error;
+        return {
+          name: "docker",
+          usable: false,
+          missing: [{ what: error.message, fix: error.hint ?? "" }],
+          capabilities: null,
+        };
+      }
+      const facts = factsOf(found);
+      const missing: Missing[] = [];
+      let usable = true;
+      if (depth === "thorough") {
+        const failure = await trial(sandboxDeps, signal);
+        if (failure !== undefined) usable = missing.push(mend(failure, "docker")) === 0;
+        missing.push(
+          ...storageFaults(found.DockerRootDir ?? "/var/lib/docker", "docker"),
+          ...fileLimitFaults(ownLimits()),
+        );
+        if (await builders.get("builder", () => chooseBuilder(deps, program)) === "classic") {
+          missing.push({
+            what: "images are built by the classic builder: RUN <<EOF and --mount are unknown to it",
+            fix: "install the buildx plugin (docker-buildx-plugin), engine 23 or newer",
+          });
+        }
+      }
+      return { name: "docker", usable, missing, capabilities: capabilitiesOf(facts) };
+    },
+  }, deps);
+  return provider;
+}
+
+const capabilitiesOf = (facts: EngineFacts): Diagnosis["capabilities"] => ({
+  networks: ["public", "no-network", "host"],
+  limits: facts.limits.cpu && facts.limits.memory && facts.limits.pids
+    ? "enforced"
+    : facts.limits.memory
+    ? "partly"
+    : "none",
+  users: "any",
+  build: true,
+  gpu: facts.gpus,
+  version: facts.version,
+});
+
+const factsOf = (info: Info): EngineFacts => ({
+  version: info.ServerVersion ?? "",
+  cpus: info.NCPU ?? Infinity,
+  limits: { cpu: info.CpuCfsQuota ?? false, memory: info.MemoryLimit ?? false, pids: info.PidsLimit ?? false },
+  gpus: Object.keys(info.Runtimes ?? {}).includes("nvidia"),
+});
+
+async function ask({ runner, env }: ProviderDeps, { path }: Program, signal: AbortSignal): Promise<Info> {
+  const told = await runner.run([path, "info", "--format", "{{json .}}"], {
+    env,
+    signal,
+    deadlineMs: ANSWER_MS,
+    graceMs: 0,
+  })
+    .catch((error) => {
+      if (!(error instanceof HarborError)) throw error;
+      throw missing("docker is not installed", "install Docker Engine, or use --sandbox podman or --sandbox host");
+    });
+  signal.throwIfAborted();
+  if (told.ended === "deadline") {
+    throw missing(`docker did not answer within ${ANSWER_MS / 1000} s`, "restart the Docker engine");
+  }
+  const info = parsed(told.stdout);
+  if (info?.host !== undefined) throw missing("the docker on PATH is podman", "use --sandbox podman");
+  if (info?.ServerVersion) {
+    if (info.OSType === "linux" || info.OSType === undefined) return info;
+    throw missing(`its engine runs ${info.OSType} containers`, "switch it to Linux containers");
+  }
+  const said = `${info?.ServerErrors?.join("\n") ?? ""}\n${told.stderr}`;
+  const failure = engineFailure(said);
+  throw missing(
+    failure?.kind === "no-permission"
+      ? "its socket may not be used by this user"
+      : `its engine does not answer (${failure?.line ?? decisiveLine(said)})`,
+    mend(failure ?? { kind: "daemon-down", line: "" }, "docker").fix,
+  );
+}
+
+const missing = (what: string, fix: string): HarborError => new HarborError("engine.missing", what, { hint: fix });
+
+function parsed(stdout: string): Info | undefined {
+  try {
+    return JSON.parse(stdout) as Info;
+  } catch {
+    return undefined;
+  }
+}
+
+/** buildx where its plugin is there; the BuildKit inside clients before 23; else the classic builder. */
+async function chooseBuilder({ runner, env }: ProviderDeps, { path }: Program): Promise<Builder> {
+  const plugin = await runner.run([path, "buildx", "version"], { env, deadlineMs: ANSWER_MS });
+  if (plugin.exitCode === 0 && /buildx/.test(plugin.stdout)) return "buildx";
+  const client = await runner.run([path, "--version"], { env, deadlineMs: ANSWER_MS });
+  const major = Number(/version (\d+)\./.exec(client.stdout)?.[1] ?? 0);
+  return major > 18 && major < 23 ? "buildkit" : "classic";
+}

@@ -1,0 +1,82 @@
+/**
+ * Where names become providers. Modules load lazily: `--version` and `check` never pay for an engine.
+ */
+import { HarborError } from "../lib/errors.ts";
+import type { Diagnosis, ProviderDeps, ProviderName, SandboxProvider } from "../lib/sandbox/provider.ts";
+
+export const PROVIDERS: readonly { name: ProviderName; about: string }[] = [
+  { name: "docker", about: "containers of a Docker engine" },
+  { name: "podman", about: "containers of podman, rootless too" },
+  { name: "host", about: "a throw-away view of this machine; no engine, no image" },
+];
+
+/** Sandboxes that comparable tools know and this version does not have. */
+const ELSEWHERE = [
+  "apptainer",
+  "singularity",
+  "enroot",
+  "opensandbox",
+  "daytona",
+  "e2b",
+  "modal",
+  "ecs_fargate",
+  "openshell",
+];
+
+const THREE_WAYS = "start a Docker engine, or install podman, or use --sandbox host (no engine needed); " +
+  "gym-harbor doctor says what is missing for each";
+
+/** Throws HarborError "usage" for a name that nobody has, "not-built" for one of another version. */
+export function providerName(name: string): ProviderName {
+  const known = PROVIDERS.find((one) => one.name === name);
+  if (known !== undefined) return known.name;
+  const names = PROVIDERS.map((one) => one.name).join(", ");
+  if (name === "local") {
+    throw new HarborError("not-built", "--sandbox local: commands straight on this machine are not offered", {
+      hint: "--sandbox host runs tasks on a throw-away view of this machine",
+    });
+  }
+  if (ELSEWHERE.includes(name)) {
+    throw new HarborError("not-built", `--sandbox ${name}: not in this version`, {
+      hint: `there are ${names} and auto`,
+    });
+  }
+  throw new HarborError("usage", `--sandbox ${name}: no such sandbox`, { hint: `there are ${names} and auto` });
+}
+
+export async function makeProvider(name: ProviderName, deps: ProviderDeps): Promise<SandboxProvider> {
+  switch (name) {
+    case "docker":
+      return (await import("./docker.ts")).dockerProvider(deps);
+    case "podman":
+      return (await import("./podman.ts")).podmanProvider(deps);
+    case "host":
+      throw new HarborError("not-built", "--sandbox host: not in this build");
+  }
+}
+
+/**
+ * The provider for `--sandbox`: a name, or "auto": docker when its engine answers, else podman when it works.
+ * Throws HarborError "engine.missing" with the next steps when there is none; `host` is never chosen by itself.
+ */
+export async function chooseSandbox(name: string, deps: ProviderDeps, signal: AbortSignal): Promise<SandboxProvider> {
+  if (name !== "auto") {
+    const provider = await makeProvider(providerName(name), deps);
+    const diagnosis = await provider.diagnose(signal, "quick");
+    if (diagnosis.usable) return provider;
+    throw new HarborError("engine.missing", `--sandbox ${name} cannot be used: ${reasons(diagnosis)}`, {
+      hint: diagnosis.missing[0]?.fix,
+      details: { missing: diagnosis.missing },
+    });
+  }
+  const refused: string[] = [];
+  for (const candidate of ["docker", "podman"] as const) {
+    const provider = await makeProvider(candidate, deps);
+    const diagnosis = await provider.diagnose(signal, "quick");
+    if (diagnosis.usable) return provider;
+    refused.push(`${candidate}: ${reasons(diagnosis)}`);
+  }
+  throw new HarborError("engine.missing", `No usable sandbox (${refused.join("; ")})`, { hint: THREE_WAYS });
+}
+
+const reasons = (diagnosis: Diagnosis): string => diagnosis.missing.map(({ what }) => what).join(", ") || "unknown";
