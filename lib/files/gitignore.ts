@@ -63,6 +63,7 @@ function parseLine(line: string, dialect: Dialect): Pattern | undefined {
   while (segments[0] === "**") segments.shift();
   const below = segments.at(-1) === "**";
   while (segments.at(-1) === "**") segments.pop();
+  if (anywhere && segments.length === 1 && segments[0] === "*") segments.pop();
   if (segments.length === 0) return { negative, regex: folderOnly ? (dialect === "git" ? /\// : /\/$/) : ALL };
 
   let source = anywhere ? "^(?:[^\\n]+/)?" : "^";

@@ -48,6 +48,7 @@ class Rules implements HarborIgnore {
   /** Patterns by the folder that holds them; an empty list for a folder without. */
   #patterns = new Map<string, Pattern[]>();
   #excludedFolders = new Map<string, boolean>();
+  #realFolders = new Map<string, string>();
   #realRoot: string | undefined;
 
   constructor(readonly taskFolder: string) {}
@@ -62,11 +63,21 @@ class Rules implements HarborIgnore {
 
   excludes(path: string, kind: Kind): boolean {
     if (isIgnoreFile(path)) return true;
-    if (kind !== "link") return this.#byName(path, kind === "dir");
+    if (kind !== "link") return this.#byName(path, kind === "dir") || this.#byRealName(path, kind === "dir");
     const leadsTo = statTarget(`${this.taskFolder}/${path}`);
     if (this.#byName(path, leadsTo?.isDirectory() ?? false)) return true;
     const target = leadsTo === undefined ? undefined : this.#inside(path);
     return target !== undefined && this.#byName(target, leadsTo!.isDirectory());
+  }
+
+  /** An entry that was reached through a link to a folder is out as well when it is out where it really lies. */
+  #byRealName(path: string, isDir: boolean): boolean {
+    const slash = path.lastIndexOf("/");
+    if (slash === -1) return false;
+    const parent = path.slice(0, slash);
+    let real = this.#realFolders.get(parent);
+    if (real === undefined) this.#realFolders.set(parent, real = this.#inside(parent) ?? parent);
+    return real !== parent && this.#byName(`${real}${path.slice(slash)}`, isDir);
   }
 
   /** The real place of what a link leads to, below the task folder; undefined outside it. */

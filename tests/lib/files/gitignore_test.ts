@@ -1,0 +1,72 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { HarborError } from "../../../lib/errors.ts";
+import { parsePatterns, verdictOn } from "../../../lib/files/gitignore.ts";
+
+const excluded = (text: string, dialect: "git" | "harbor", paths: string[]) =>
+  paths.filter((path) => verdictOn(parsePatterns(text, dialect, "f"), path) === true);
+
+const FILES = [
+  "a.log",
+  "A.LOG",
+  "ab",
+  "ac",
+  "sub/ab",
+  "sub/deep/ab",
+  "out/keep",
+  "out/sub/keep",
+  "a b",
+  "#x",
+  "!y",
+  "a*b",
+];
+
+// What pathspec 1.1.1 answers through Harbor 0.25.0's package hash.
+const GIT: [string, string[]][] = [
+  ["ab\n", ["ab", "sub/ab", "sub/deep/ab"]],
+  ["/ab\n", ["ab"]],
+  ["*.log\n", ["a.log"]],
+  ["sub/\n", ["sub/ab", "sub/deep/ab", "out/sub/keep"]],
+  ["sub/\n!ab\n", ["out/sub/keep"]],
+  ["sub/*\n", ["sub/ab"]],
+  ["sub/**\n", ["sub/ab", "sub/deep/ab"]],
+  ["**/ab\n", ["ab", "sub/ab", "sub/deep/ab"]],
+  ["sub/**/ab\n", ["sub/ab", "sub/deep/ab"]],
+  ["out/\n!out/keep\n", ["out/sub/keep"]],
+  ["a[bc]\n", ["ab", "ac", "sub/ab", "sub/deep/ab"]],
+  ["a[!b]\n", ["ac"]],
+  ["a?\n", ["ab", "ac", "sub/ab", "sub/deep/ab"]],
+  ["a\\*b\n", ["a*b"]],
+  ["\\#x\n\\!y\n", ["#x", "!y"]],
+  ["#x\n", []],
+  ["a b \n", ["a b"]],
+  ["ab\rac\n", ["ab", "ac", "sub/ab", "sub/deep/ab"]],
+  ["\ufeffab\n", []],
+  ["/\n", FILES],
+  ["*\n!ab\n", FILES.filter((path) => !path.endsWith("ab"))],
+  ["a[b\n", []],
+];
+for (const [text, wanted] of GIT) {
+  test(`patterns exclude as Harbor's .gitignore does: ${JSON.stringify(text)}`, () => {
+    assert.deepEqual(excluded(text, "git", FILES), wanted);
+  });
+}
+
+test("a pattern of .harborignore judges one entry, and what a folder hides is left to the walk", () => {
+  const entries = ["sub/", "sub/ab", "ab", "sub/deep/", "sub"];
+  assert.deepEqual(excluded("sub/\n", "harbor", entries), ["sub/"]);
+  assert.deepEqual(excluded("sub\n", "harbor", entries), ["sub/", "sub"]);
+  assert.deepEqual(excluded("sub/*\n", "harbor", entries), ["sub/ab", "sub/deep/"]);
+  assert.deepEqual(excluded("/*\n!/\n", "harbor", entries), ["ab", "sub"]);
+  assert.deepEqual(excluded("[ab\n/\n", "harbor", [...entries, "[ab"]), []);
+});
+
+for (const bad of ["!", "\\", "ab\\", "a\\/b", "[z-a]", "x[b--]"]) {
+  test(`parsePatterns() names the file and line of a bad pattern: ${bad}`, () => {
+    assert.throws(() => parsePatterns(`ok\n${bad}\n`, "git", "tests/.harborignore"), (error: HarborError) => {
+      assert.equal(error.code, "task.invalid");
+      assert.ok(error.message.startsWith("tests/.harborignore:2: "), error.message);
+      return true;
+    });
+  });
+}
