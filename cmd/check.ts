@@ -146,7 +146,10 @@ class Report {
 
   add(line: Line): void {
     if (line.id !== null || this.options.schemaOnly || !line.ok) line.ok ? this.#ok++ : this.#failed++;
-    if (this.options.json) return this.ctx.out(JSON.stringify(line, exactIntegers));
+    if (this.options.json) {
+      // A replacer is called for every value: only resolved ones may hold what needs it.
+      return this.ctx.out(this.options.resolved ? JSON.stringify(line, exactIntegers) : JSON.stringify(line));
+    }
     if (line.id !== null || this.options.schemaOnly || !line.ok) this.ctx.out(textLine(line));
     if (this.options.resolved && line.ok) this.ctx.out(`       ${JSON.stringify(line.resolved, exactIntegers)}`);
     if (!this.options.quiet) this.#notes(line);

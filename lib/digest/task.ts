@@ -39,6 +39,8 @@ export interface HashOptions {
   /** `docker_image` of task.toml, which names a context without files. */
   dockerImage?: string;
   dirhash?: boolean;
+  /** Has read some of the task's files already. */
+  reader?: FileReader;
 }
 
 /**
@@ -47,7 +49,7 @@ export interface HashOptions {
  */
 export function hashTask(task: string | TaskTree, options: HashOptions = {}): TaskHashes {
   const tree = typeof task === "string" ? new TaskTree(task) : task;
-  const reader = new FileReader();
+  const { reader = new FileReader() } = options;
   const problems: HashProblem[] = [];
   const settle = (name: HashName, compute: () => string): string | null => {
     try {

@@ -3,6 +3,7 @@
  * answers what was found and says what is wrong; none stops at the first fault.
  */
 import { HarborError } from "../errors.ts";
+import type { FileReader } from "../digest/reader.ts";
 import type { TaskTree } from "../digest/tree.ts";
 import { withoutCanary } from "./canary.ts";
 import { harborLinkFaults, linkFaults } from "./containment.ts";
@@ -25,6 +26,7 @@ export interface GraderQuestion {
 export class TaskFiles {
   constructor(
     readonly tree: TaskTree,
+    readonly reader: FileReader,
     readonly shownAs: string,
     readonly findings: Findings,
     readonly strict: boolean,
@@ -66,14 +68,14 @@ export class TaskFiles {
   }
 
   dockerfile(path: string): { path: string; text: string } | undefined {
-    const read = readTextFile(this.tree.at(path));
+    const read = readTextFile(this.tree.at(path), this.reader);
     if (read.ok) return { path: this.tree.at(path), text: read.text };
     this.say("dockerfile.unreadable", path, { detail: read.detail });
     return undefined;
   }
 
   instruction(path: string): string {
-    const read = readTextFile(this.tree.at(path));
+    const read = readTextFile(this.tree.at(path), this.reader);
     if (read.ok) return withoutCanary(read.text);
     if (read.fault !== "missing") {
       this.say(read.fault === "encoding" ? "instruction.encoding" : "task.unreadable", path, { detail: read.detail });
@@ -136,7 +138,7 @@ export class TaskFiles {
   }
 
   #warnOfCrlf(path: string): void {
-    if (hasCrlf(this.tree.at(path))) this.say("script.crlf", path, {});
+    if (hasCrlf(this.tree.at(path), this.reader)) this.say("script.crlf", path, {});
   }
 
   /**
@@ -209,7 +211,7 @@ export class TaskFiles {
   taskData(): Record<string, unknown> {
     const file = "task_data.json";
     if (this.strict || !this.has(file)) return {};
-    const read = readTextFile(this.tree.at(file));
+    const read = readTextFile(this.tree.at(file), this.reader);
     if (!read.ok) {
       this.say("task-data.invalid", file, { detail: read.detail });
       return {};

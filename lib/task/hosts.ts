@@ -2,8 +2,6 @@
  * Entries of `allowed_hosts` (spec/harbor-upstream §2.2, checked against vectors/harbor-0.25.0): hostnames with an
  * optional leading `*.`, IP addresses, CIDR ranges. Never URLs, ports or paths.
  */
-import { isIPv4, isIPv6 } from "node:net";
-
 const LABEL = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/;
 
 /** The entry as it is compared later (trimmed, lower case, no trailing dot), or undefined when it is none. */
@@ -30,6 +28,23 @@ function normalRange(range: string): string | undefined {
     return (byte & (0xff >> kept)) === 0;
   });
   return hostBitsZero ? `${address}/${Number(prefix)}` : undefined;
+}
+
+const OCTET = "(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)";
+const IPV4 = new RegExp(`^${OCTET}(?:\\.${OCTET}){3}$`);
+
+/** Four decimal numbers without leading zeros. (node:net would cost its start for these two questions.) */
+const isIPv4 = (text: string): boolean => IPV4.test(text);
+
+/** Eight groups of hex, the last two perhaps as IPv4, one run of zeros left out by `::`. */
+function isIPv6(text: string): boolean {
+  const embedded = /^(.*:)([^:]*\..*)$/.exec(text);
+  if (embedded !== null) return isIPv4(embedded[2]!) && isIPv6(`${embedded[1]}0:0`);
+  const [head, tail, ...more] = text.split("::");
+  if (more.length > 0) return false;
+  const groups = [head!, tail ?? ""].flatMap((part) => part === "" ? [] : part.split(":"));
+  const fits = tail === undefined ? groups.length === 8 : groups.length < 8;
+  return fits && groups.every((group) => /^[0-9a-f]{1,4}$/.test(group));
 }
 
 const bytesOf4 = (address: string): number[] => address.split(".").map(Number);

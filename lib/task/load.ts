@@ -6,6 +6,7 @@
  */
 import { basename, dirname, relative } from "node:path";
 import { HarborError } from "../errors.ts";
+import { FileReader } from "../digest/reader.ts";
 import { hashTask, type TaskHashes } from "../digest/task.ts";
 import { TaskTree } from "../digest/tree.ts";
 import { type DatasetSettings, NO_SETTINGS, withOverride } from "../dataset/overrides.ts";
@@ -60,6 +61,7 @@ export function loadTask(folder: string, options: LoadOptions = {}): LoadedTask 
   const { shownAs = folder, strict = false } = options;
   const findings = new Findings();
   const tree = new TaskTree(folder);
+  const reader = new FileReader();
   const draft: Draft = { settings: null, config: null, image: { mode: "none", uploads: false }, task: null };
   try {
     if (options.linked && !strict) findings.add("task.symlink", { at: shownAs });
@@ -67,12 +69,12 @@ export function loadTask(folder: string, options: LoadOptions = {}): LoadedTask 
       findings.add("task.duplicate-id", { id: basename(folder), first: options.duplicateOf, second: shownAs });
     }
     if (options.dataset === null) findings.errors.push(...options.datasetErrors ?? []);
-    fill(draft, tree, findings, options);
+    fill(draft, new TaskFiles(tree, reader, shownAs, findings, strict), options);
   } catch (error) {
     if (!(error instanceof HarborError)) throw error;
     findings.add("folder.unreadable", { at: shownAs, detail: error.message, hint: error.hint });
   }
-  const hashes = hashTask(tree, { dockerImage: draft.config?.environment?.docker_image || undefined });
+  const hashes = hashTask(tree, { reader, dockerImage: draft.config?.environment?.docker_image || undefined });
   if (!strict && findings.errors.length === 0) {
     for (const problem of hashes.problems.filter((one) => one.hash === "task_digest")) {
       findings.add("digest.failed", { at: shownAs, detail: `${shownAs}: ${problem.message}` });
@@ -109,13 +111,13 @@ interface Draft {
   task: Task | null;
 }
 
-function fill(draft: Draft, tree: TaskTree, findings: Findings, options: LoadOptions): void {
-  const { shownAs = tree.folder, strict = false, dataset = NO_SETTINGS, datasetVerifier = null } = options;
-  const files = new TaskFiles(tree, shownAs, findings, strict);
+function fill(draft: Draft, files: TaskFiles, options: LoadOptions): void {
+  const { dataset = NO_SETTINGS, datasetVerifier = null } = options;
+  const { tree, findings, shownAs, strict } = files;
   const id = basename(tree.folder);
   if (!files.has("task.toml")) return findings.add("task.no-toml", { at: shownAs });
   if (!strict && files.has("tasks.jsonl")) findings.add("task.template", { at: shownAs }, { file: "tasks.jsonl" });
-  const settings = draft.settings = readToml(tree, findings, shownAs, strict);
+  const settings = draft.settings = readToml(files);
   if (settings === null) {
     files.checkLinks([]);
     return;
@@ -161,9 +163,9 @@ function fill(draft: Draft, tree: TaskTree, findings: Findings, options: LoadOpt
   };
 }
 
-function readToml(tree: TaskTree, findings: Findings, shownAs: string, strict: boolean): Settings | null {
+function readToml({ tree, reader, findings, shownAs, strict }: TaskFiles): Settings | null {
   const at = `${shownAs}/task.toml`;
-  const text = readTextFile(tree.at("task.toml"));
+  const text = readTextFile(tree.at("task.toml"), reader);
   if (text.ok) return readSettings(text.text, findings, { strict, shownAs: at });
   findings.add(text.fault === "encoding" ? "toml.encoding" : "task.unreadable", { at, detail: text.detail }, {
     file: "task.toml",

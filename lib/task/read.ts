@@ -1,7 +1,7 @@
 /** Reads the text files of a task: UTF-8 or a fault that says what is wrong, never a replaced character. */
-import { closeSync, constants, openSync, readFileSync, readSync } from "node:fs";
 import { Buffer } from "node:buffer";
-import { errno, messageOf } from "../errors.ts";
+import { FileReader } from "../digest/reader.ts";
+import { errno, HarborError, messageOf } from "../errors.ts";
 
 export type TextResult = { ok: true; text: string } | {
   ok: false;
@@ -11,16 +11,19 @@ export type TextResult = { ok: true; text: string } | {
 
 const UTF8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
-/** The whole text of a regular file; a byte order mark stays. */
-export function readTextFile(path: string): TextResult {
-  let bytes: Buffer;
+/**
+ * The whole text of a regular file; a byte order mark stays. The reader keeps the sum of its bytes, so that no hash
+ * reads the file again.
+ */
+export function readTextFile(path: string, reader = new FileReader()): TextResult {
+  let bytes: Uint8Array;
   try {
-    bytes = readRegular(path);
-  } catch (cause) {
-    if (errno(cause) === "ENOENT" || errno(cause) === "ENOTDIR") {
-      return { ok: false, fault: "missing", detail: "it is not there" };
-    }
-    return { ok: false, fault: "unreadable", detail: reasonOf(cause) };
+    bytes = readBytes(path, reader);
+  } catch (error) {
+    if (!(error instanceof HarborError)) throw error;
+    const cause = errno(error.cause);
+    if (cause === "ENOENT" || cause === "ENOTDIR") return { ok: false, fault: "missing", detail: "it is not there" };
+    return { ok: false, fault: "unreadable", detail: reasonOf(error.cause ?? error.message.replace(/^.*?: /, "")) };
   }
   try {
     return { ok: true, text: UTF8.decode(bytes) };
@@ -31,14 +34,19 @@ export function readTextFile(path: string): TextResult {
   }
 }
 
-/** O_NONBLOCK: a FIFO in a file's place must not hold us. */
-function readRegular(path: string): Buffer {
-  const file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
-  try {
-    return readFileSync(file);
-  } finally {
-    closeSync(file);
-  }
+/** The bytes of a file that fits the reader's buffer are its buffer: use them before the next read. */
+function readBytes(path: string, reader: FileReader): Uint8Array {
+  const chunks: Uint8Array[] = [];
+  let seen = 0;
+  let length = 0;
+  reader.feed(path, {
+    begin: (bytes) => void (length = bytes),
+    bytes: (chunk) => {
+      seen += chunk.length;
+      chunks.push(seen < length || chunks.length > 0 ? chunk.slice() : chunk);
+    },
+  });
+  return chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks);
 }
 
 /** What went wrong in words a person knows, without the path (the message has it). */
@@ -61,27 +69,17 @@ export function reasonOf(cause: unknown): string {
   }
 }
 
-function firstBadByte(bytes: Buffer): number {
-  const before = bytes.toString("utf8").indexOf("\uFFFD");
-  return Math.min(bytes.length - 1, Buffer.byteLength(bytes.toString("utf8").slice(0, Math.max(0, before))));
+function firstBadByte(bytes: Uint8Array): number {
+  const lossy = new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
+  return Math.min(bytes.length - 1, Buffer.byteLength(lossy.slice(0, Math.max(0, lossy.indexOf("\uFFFD")))));
 }
 
-const HEAD_BYTES = 4096;
-const head = Buffer.alloc(HEAD_BYTES);
-
-/** Whether a script's first lines end in CRLF; false for what cannot be read. */
-export function hasCrlf(path: string): boolean {
-  let file: number;
+/** Whether a script has CRLF line ends; false for what cannot be read. */
+export function hasCrlf(path: string, reader = new FileReader()): boolean {
   try {
-    file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
-  } catch {
-    return false;
-  }
-  try {
-    return head.subarray(0, readSync(file, head, 0, HEAD_BYTES, null)).includes("\r\n");
-  } catch {
-    return false;
-  } finally {
-    closeSync(file);
+    return Buffer.from(readBytes(path, reader)).includes("\r\n");
+  } catch (error) {
+    if (error instanceof HarborError) return false;
+    throw error;
   }
 }
