@@ -7,7 +7,7 @@ import { chmod, constants, copyFile, mkdir, readlink, rm, stat, symlink } from "
 import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { crossing } from "../errors.ts";
-import { walkTree } from "../files/tree.ts";
+import { type Kind, walkTree } from "../files/tree.ts";
 import { EpisodeFailure } from "./failures.ts";
 import type { PlannedTask } from "./plan.ts";
 
@@ -26,7 +26,7 @@ export interface CopyDeps {
   /** Effective digest of a task folder as it is now. */
   digestOf(planned: PlannedTask): Promise<string>;
   /** Whether a path of the task's folder is left out of uploads. */
-  ignored(planned: PlannedTask): Promise<(relativePath: string) => boolean>;
+  ignored(planned: PlannedTask): (relativePath: string, kind: Kind) => boolean;
   /** The oracle alone gets the solution; other agents' copies have none. */
   withSolution: boolean;
 }
@@ -74,7 +74,7 @@ export class TaskCopies {
   async #make(planned: PlannedTask, folder: string): Promise<TaskCopy> {
     const { task, digest } = planned;
     const copy = await crossing("machine.lacks", `Cannot copy the task ${task.id} to ${folder}`, async () => {
-      const ignored = await this.deps.ignored(planned);
+      const ignored = this.deps.ignored(planned);
       return {
         tests: await copyTree(task.folder, "tests", folder, ignored),
         solution: this.deps.withSolution ? await copyTree(task.folder, "solution", folder, ignored) : null,
@@ -93,14 +93,14 @@ async function copyTree(
   from: string,
   name: string,
   to: string,
-  ignored: (relativePath: string) => boolean,
+  ignored: ReturnType<CopyDeps["ignored"]>,
 ): Promise<string | null> {
   if (!existsSync(join(from, name))) return null;
   const target = join(to, name);
   await mkdir(target, { recursive: true, mode: 0o755 });
   const work: (() => Promise<void>)[] = [];
   walkTree(join(from, name), ({ path, kind }) => {
-    if (ignored(`${name}/${path}`)) return false;
+    if (ignored(`${name}/${path}`, kind)) return false;
     const [source, copy] = [join(from, name, path), join(target, path)];
     if (kind === "dir") work.push(async () => void (await mkdir(copy, { recursive: true, mode: 0o755 })));
     else if (kind === "link") work.push(async () => await symlink(await readlink(source), copy));

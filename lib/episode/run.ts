@@ -44,6 +44,8 @@ export interface EpisodeDeps {
   hostEnv: Readonly<Record<string, string | undefined>>;
   /** Network by override, for the sandbox that allows it. */
   network: SandboxSpec["network"] | null;
+  /** Folders of this machine that no task may see: the dataset, the results. */
+  hide: string[];
   /** Version of this program, for transcripts. */
   version: string;
   /** Leave the sandbox of a failed episode (--keep-failed). */
@@ -60,16 +62,19 @@ export interface State {
   notes: string[];
 }
 
+/** The state of an episode that begins now. */
+export const freshState = ({ clock }: Pick<EpisodeDeps, "clock">): State => ({
+  stage: "seed",
+  startedAt: clock.now(),
+  startedTicks: clock.ticks(),
+  image: null,
+  box: null,
+  notes: [],
+});
+
 export async function runEpisode(plan: EpisodePlan, deps: EpisodeDeps, signal: AbortSignal): Promise<Outcome> {
   const { clock, settings } = deps;
-  const state: State = {
-    stage: "seed",
-    startedAt: clock.now(),
-    startedTicks: clock.ticks(),
-    image: null,
-    box: null,
-    notes: [],
-  };
+  const state = freshState(deps);
   const cap = clock.deadline(settings.default_episode_timeout_seconds * 1000, signal);
   tell(plan, deps, "seeding");
   try {

@@ -3,8 +3,7 @@
  * made in the same call as the start; most tasks need nothing more.
  */
 import { HarborError } from "../errors.ts";
-import { seedText } from "../verifier/stage.ts";
-import { OURS } from "../verifier/stage.ts";
+import { OURS, seedText } from "../verifier/stage.ts";
 import type { Running, SandboxSpec } from "../sandbox/provider.ts";
 import { missingVariables, resolveTemplates } from "../task/env.ts";
 import type { Task } from "../task/task.ts";
@@ -55,6 +54,8 @@ export async function seedSpec(
     ttlMs: lifetimeSec * 1000,
     readyTimeoutMs: settings.sandbox_ready_timeout_s * 1000,
     setup: seedText(),
+    hide: deps.hide,
+    keepable: deps.keepFailed,
   };
 }
 

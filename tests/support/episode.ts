@@ -44,7 +44,7 @@ export function episodeDeps(
     copies: new TaskCopies({
       scratch: join(root, "scratch"),
       digestOf: () => Promise.resolve(digestNow),
-      ignored: () => Promise.resolve(() => false),
+      ignored: () => () => false,
       withSolution: agentName === "harbor_oracle",
     }),
     settings: episodeSettings(),
@@ -58,6 +58,7 @@ export function episodeDeps(
     logsRoot: join(root, "out", "verifier"),
     hostEnv: {},
     network: null,
+    hide: [],
     version: "0.0.0",
     keepFailed: false,
     ...deps,

@@ -1,0 +1,110 @@
+/**
+ * The rows of one run on disk. The folder is locked before the first row is read and until the summary is written. A
+ * row is written once, by one write and a sync, and counts from then on; a fresh start keeps the old files as `.bak`.
+ */
+import { existsSync } from "node:fs";
+import { mkdir, rename } from "node:fs/promises";
+import { errno, HarborError, messageOf } from "../errors.ts";
+import { writeAtomic } from "../files/atomic.ts";
+import { JsonlAppender, readJsonl } from "../files/jsonl.ts";
+import { type FileLock, lockFile } from "../files/lock.ts";
+import type { Clock } from "../runtime/clock.ts";
+import type { RunPaths } from "./paths.ts";
+import { type Outcome, ReadMaterialized, ReadRow } from "./schema.ts";
+
+export interface StoreOptions {
+  clock: Clock;
+  signal: AbortSignal;
+  note(text: string): void;
+}
+
+export class RunStore implements AsyncDisposable {
+  #results: JsonlAppender | undefined;
+  #failures: JsonlAppender | undefined;
+
+  private constructor(
+    readonly paths: RunPaths,
+    private readonly lock: FileLock,
+    private readonly options: StoreOptions,
+  ) {}
+
+  /** Makes the folder and takes its lock. Throws "store.unwritable" or "store.locked" before anything is touched. */
+  static async open(paths: RunPaths, options: StoreOptions): Promise<RunStore> {
+    try {
+      await mkdir(paths.folder, { recursive: true });
+    } catch (cause) {
+      throw unwritable(`Cannot make the results folder ${paths.folder}`, cause);
+    }
+    return new RunStore(paths, await lockFile(paths.lock, { ...options, waitMs: 0 }), options);
+  }
+
+  /** Rows of an earlier run, in file order: materialized inputs, failures, results. Half a last line is skipped, told. */
+  async *materialized(): AsyncGenerator<ReadMaterialized> {
+    yield* this.#read(this.paths.materialized, (value) => ReadMaterialized.parse(value));
+  }
+  async *failures(): AsyncGenerator<ReadRow> {
+    yield* this.#read(this.paths.failures, (value) => ReadRow.parse(value));
+  }
+  async *results(): AsyncGenerator<ReadRow> {
+    yield* this.#read(this.paths.rollouts, (value) => ReadRow.parse(value));
+  }
+
+  async *#read<T>(path: string, parse: (value: unknown) => T): AsyncGenerator<T> {
+    if (!existsSync(path)) return;
+    for await (const { value } of readJsonl(path, { parse, note: this.options.note })) yield value;
+  }
+
+  /** Moves what an earlier run left out of the way, one generation deep. */
+  async setAside(): Promise<void> {
+    const { rollouts, failures, materialized, aggregate, summary } = this.paths;
+    const moved: string[] = [];
+    for (const path of [rollouts, failures, materialized, aggregate, summary]) {
+      try {
+        await rename(path, `${path}.bak`);
+        moved.push(path);
+      } catch (cause) {
+        if (errno(cause) !== "ENOENT") throw unwritable(`Cannot rename ${path}`, cause);
+      }
+    }
+    if (moved.includes(rollouts) || moved.includes(failures)) {
+      this.options.note(`earlier results were renamed: ${rollouts}.bak and its companions; --resume goes on with them`);
+    }
+  }
+
+  /** Opens the files for rows; half a last line is cut off, told. */
+  async begin(): Promise<void> {
+    this.#results = await JsonlAppender.open(this.paths.rollouts, this.options);
+    this.#failures = await JsonlAppender.open(this.paths.failures, this.options);
+  }
+
+  /** When this settles, the row is on disk. Throws "store.unwritable"; the file then ends in its last whole row. */
+  append(outcome: Outcome): Promise<void> {
+    const file = outcome.kind === "result" ? this.#results : this.#failures;
+    if (file === undefined) throw new TypeError("begin() comes first");
+    return file.append(outcome.row);
+  }
+
+  /** Replaces one of the run's other files in one step. Throws "store.unwritable". */
+  async write(path: string, text: string): Promise<void> {
+    try {
+      await writeAtomic(path, text);
+    } catch (cause) {
+      throw unwritable(`Cannot write ${path}`, cause);
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#results?.close();
+    await this.#failures?.close();
+    this.lock[Symbol.dispose]();
+  }
+}
+
+function unwritable(doing: string, cause: unknown): HarborError {
+  if (cause instanceof HarborError) return cause;
+  const full = errno(cause) === "ENOSPC" || errno(cause) === "EDQUOT";
+  return new HarborError("store.unwritable", `${doing}: ${messageOf(cause)}`, {
+    cause,
+    hint: full ? "free some space, then continue with --resume" : "choose another place with --output FILE.jsonl",
+  });
+}
