@@ -49,8 +49,16 @@ export const COMMANDS: Entry[] = [
     words: "PATH",
     about: "grade each task's reference solution",
     section: TASKS,
+    load: lazy(() => import("./validate.ts")),
   },
-  { name: "run", aliases: ["eval run"], words: "PATH", about: "let an agent work on tasks", section: TASKS },
+  {
+    name: "run",
+    aliases: ["eval run"],
+    words: "PATH",
+    about: "let an agent work on tasks",
+    section: TASKS,
+    load: lazy(() => import("./run.ts")),
+  },
   {
     name: "check",
     aliases: ["dataset check"],

@@ -7,6 +7,8 @@ export type Phase = "admitted" | "seeding" | "agent" | "verifying" | "cleaning";
 export type Event =
   | { kind: "note"; text: string }
   | { kind: "warning"; text: string; task?: string }
+  /** A failed episode's sandbox stays (--keep-failed); `enter` is the command that opens it. */
+  | { kind: "kept"; task: string; enter: string }
   | { kind: "prepare"; step: "load" | "image"; task?: string; text: string; done: number; total: number }
   | { kind: "build-output"; image: string; text: string }
   | { kind: "run-started"; episodes: number; tasks: number; concurrency: number; sandbox: string }

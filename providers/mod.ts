@@ -59,9 +59,14 @@ export async function makeProvider(name: ProviderName, deps: ProviderDeps): Prom
  * The provider for `--sandbox`: a name, or "auto": docker when its engine answers, else podman when it works.
  * Throws HarborError "engine.missing" with the next steps when there is none; `host` is never chosen by itself.
  */
-export async function chooseSandbox(name: string, deps: ProviderDeps, signal: AbortSignal): Promise<SandboxProvider> {
+export async function chooseSandbox(
+  name: string,
+  depsOf: (name: ProviderName) => ProviderDeps,
+  signal: AbortSignal,
+): Promise<SandboxProvider> {
   if (name !== "auto") {
-    const provider = await makeProvider(providerName(name), deps);
+    const known = providerName(name);
+    const provider = await makeProvider(known, depsOf(known));
     const diagnosis = await provider.diagnose(signal, "quick");
     if (diagnosis.usable) return provider;
     throw new HarborError("engine.missing", `--sandbox ${name} cannot be used: ${reasons(diagnosis)}`, {
@@ -71,7 +76,7 @@ export async function chooseSandbox(name: string, deps: ProviderDeps, signal: Ab
   }
   const refused: string[] = [];
   for (const candidate of ["docker", "podman"] as const) {
-    const provider = await makeProvider(candidate, deps);
+    const provider = await makeProvider(candidate, depsOf(candidate));
     const diagnosis = await provider.diagnose(signal, "quick");
     if (diagnosis.usable) return provider;
     refused.push(`${candidate}: ${reasons(diagnosis)}`);

@@ -254,7 +254,7 @@ const isFailed = (outcome: Outcome): boolean =>
 
 function keep(plan: EpisodePlan, box: Sandbox, deps: EpisodeDeps): void {
   box.keep();
-  deps.emit({ kind: "note", text: `${plan.task.id}: sandbox kept; enter it with: ${quoted(box.enterArgv)}` });
+  deps.emit({ kind: "kept", task: plan.task.id, enter: quoted(box.enterArgv) });
 }
 
 function tell(plan: EpisodePlan, deps: EpisodeDeps, phase: Phase): void {

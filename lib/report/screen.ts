@@ -126,6 +126,7 @@ export function plainLine(event: Event, tally: Tally, options: ScreenOptions, li
   if (event.kind === "warning") {
     return visible(`warning: ${event.task === undefined ? "" : `${event.task}: `}${event.text}`);
   }
+  if (event.kind === "kept") return visible(`${event.task}: sandbox kept; enter it with: ${event.enter}`);
   if (options.quiet) return null;
   switch (event.kind) {
     case "note":

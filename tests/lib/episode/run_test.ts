@@ -381,8 +381,8 @@ test("runEpisode() keeps a failed episode's sandbox on request and names the way
   });
   using _ = folder;
   assert.equal(provider.kept, 1);
-  const notes = deps.events.flatMap((event) => (event.kind === "note" ? [event.text] : []));
-  assert.deepEqual(notes, ["hello: sandbox kept; enter it with: docker exec -it fake-0-0 bash"]);
+  const kept = deps.events.flatMap((event) => (event.kind === "kept" ? [event.enter] : []));
+  assert.deepEqual(kept, ["docker exec -it fake-0-0 bash"]);
   const passed = await run({ deps: { keepFailed: true } });
   assert.equal(passed.provider.kept, 0);
   passed.folder[Symbol.dispose]();

@@ -1,0 +1,288 @@
+/** What `validate` and `run` do: load, run, tell. The two differ in names, in what is left out and in the exit code. */
+import { mkdir } from "node:fs/promises";
+import { join, relative } from "node:path";
+import { stringify as yaml } from "yaml";
+import { chooseSandbox } from "../providers/mod.ts";
+import type { Agent } from "../lib/agent/agent.ts";
+import type { Context } from "../lib/context.ts";
+import { HarborError, messageOf } from "../lib/errors.ts";
+import { evaluate, type Evaluation, type EvaluationDeps, type EvaluationResult } from "../lib/episode/evaluate.ts";
+import { readInput, type RunInput } from "../lib/episode/input.ts";
+import type { PlannedTask } from "../lib/episode/plan.ts";
+import { episodeSettings } from "../lib/episode/settings.ts";
+import type { Emit } from "../lib/events.ts";
+import { writeAtomic } from "../lib/files/atomic.ts";
+import { tailOfFile } from "../lib/files/ends.ts";
+import { closing } from "../lib/report/closing.ts";
+import { isUtf8, screen } from "../lib/report/screen.ts";
+import { lines, TABLE_HEADER, tableLine } from "../lib/report/table.ts";
+import type { TaskRecord } from "../lib/report/summary.ts";
+import { type RunPaths, runPaths } from "../lib/rollouts/paths.ts";
+import { ENVIRONMENT_SERVER } from "../lib/rollouts/schema.ts";
+import { sourceLabel } from "../lib/rollouts/rows.ts";
+import { versionFacts } from "../lib/runtime/version.ts";
+import { newRunId, type Owner, thisOwner } from "../lib/sandbox/owner.ts";
+import type { ProviderDeps, ProviderName, SandboxProvider } from "../lib/sandbox/provider.ts";
+import { makeScratch, removeScratch } from "../lib/sandbox/scratch.ts";
+import { resolveTarget } from "../lib/target/resolve.ts";
+import { readHarborIgnore } from "../lib/task/harborignore.ts";
+import { type Overrides, parseOverrides } from "./_overrides.ts";
+import type { RunOptions } from "./_run_options.ts";
+
+export interface Request {
+  command: Evaluation["command"];
+  options: RunOptions;
+  agent: Agent;
+  /** A folder that does not load stops a run, unless told otherwise. */
+  skipUnloadable: boolean;
+  exitOf(result: EvaluationResult): number;
+}
+
+/** Runs to the end and returns the exit code. Tests give a provider of their own. */
+export async function evaluateTarget(
+  request: Request,
+  ctx: Context,
+  provider?: (owner: Owner, scratch: string) => SandboxProvider,
+): Promise<number> {
+  const { options, agent } = request;
+  const overrides = parseOverrides(options.overrides);
+  const settings = episodeSettings(overrides.harbor_environment_server);
+  const target = resolveTarget(options.target, ctx.cwd);
+  const paths = runPaths({
+    cwd: ctx.cwd,
+    taskset: target.taskset,
+    agentName: agent.name,
+    validation: request.command === "gym dataset validate",
+    output: options.output,
+  });
+  const view = screen(ctx, { ...options, utf8: isUtf8(ctx.env) });
+  const selection = { only: options.onlyTasks, exclude: options.excludeTasks };
+  const input = await readInput(target, selection, overrides.gym.defaults, ctx.signal);
+  tellInput(input, overrides, view.emit);
+  if (!options.allowUnsupportedPairing) refusePairing(input, agent);
+  if (!request.skipUnloadable) await refuseUnloadable(input, paths);
+
+  const owner = thisOwner(newRunId());
+  const scratch = makeScratch(ctx.env, owner);
+  const sandboxes = new Sandboxes(ctx, owner, scratch, view.emit, options.sandbox, overrides);
+  if (provider !== undefined) sandboxes.made = provider(owner, scratch);
+  const forget = ctx.onSecondSignal(() => {
+    sandboxes.made?.sweepNow(owner.run);
+    removeScratch(scratch);
+  });
+  let result: EvaluationResult;
+  let kept = 0;
+  try {
+    const emit: Emit = (event) => {
+      if (event.kind === "kept") kept++;
+      view.emit(event);
+    };
+    result = await evaluate(
+      {
+        command: request.command,
+        target: options.target,
+        taskset: target.taskset,
+        taskSource: sourceLabel(target.taskset),
+        dataset: {
+          folder: target.datasetFolder,
+          source: "local",
+          digest: input.digests.dataset_digest,
+          dataset_toml_digest: input.digests.dataset_toml_digest ?? null,
+          dataset_files_digest: input.digests.dataset_files_digest ?? null,
+        },
+        tasks: input.tasks,
+        unloadable: input.unloadable,
+        agent,
+        settings,
+        repeats: repeatsOf(request, input, overrides),
+        concurrency: options.concurrency,
+        resume: options.resume,
+        keepFailed: options.keepFailed,
+        createParams: overrides.responses_create_params,
+        network: null,
+        paths,
+        runConfig: (tasks) => runConfig(tasks, input, overrides, options, agent),
+      },
+      episodeDeps(ctx, owner, scratch, emit, sandboxes, input),
+      ctx.signal,
+    );
+  } finally {
+    view.close();
+    forget();
+    if (kept === 0) removeScratch(scratch);
+  }
+  await tellResult(result, paths, options, ctx);
+  return request.exitOf(result);
+}
+
+/** The provider of the run, made on first need, and the sweep of what dead runs left. */
+class Sandboxes {
+  made: SandboxProvider | undefined;
+
+  constructor(
+    private readonly ctx: Context,
+    private readonly owner: Owner,
+    private readonly scratch: string,
+    private readonly emit: Emit,
+    private readonly name: string,
+    private readonly overrides: Overrides,
+  ) {}
+
+  async get(): Promise<SandboxProvider> {
+    this.made ??= await chooseSandbox(this.name, (name) => this.#depsOf(name), this.ctx.signal);
+    await this.#sweep(this.made);
+    return this.made;
+  }
+
+  #depsOf(name: ProviderName): ProviderDeps {
+    const { ctx, scratch, emit } = this;
+    const options = this.overrides.sandbox[name] ?? {};
+    return { runner: ctx.runner, clock: ctx.clock, env: ctx.env, emit, scratch, options };
+  }
+
+  /** Best effort: a run must not fail for what another one left. */
+  async #sweep(provider: SandboxProvider): Promise<void> {
+    try {
+      const { removed, failed } = await provider.sweep({}, this.ctx.signal);
+      if (removed.length > 0) this.emit({ kind: "note", text: `removed what a dead run left: ${removed.join(", ")}` });
+      for (const { id, reason } of failed) this.emit({ kind: "warning", text: `cannot remove ${id}: ${reason}` });
+    } catch (error) {
+      this.ctx.signal.throwIfAborted();
+      this.emit({ kind: "warning", text: `cannot look for what dead runs left: ${messageOf(error)}` });
+    }
+  }
+}
+
+function episodeDeps(
+  ctx: Context,
+  owner: Owner,
+  scratch: string,
+  emit: Emit,
+  sandboxes: Sandboxes,
+  input: RunInput,
+): EvaluationDeps {
+  return {
+    provider: () => sandboxes.get(),
+    clock: ctx.clock,
+    emit,
+    owner,
+    scratch,
+    hostEnv: ctx.env,
+    version: versionFacts().version,
+    digestOf: ({ task }) => Promise.resolve().then(() => input.digestNow(task)),
+    ignored({ task }) {
+      const ignore = readHarborIgnore(task.folder);
+      return (path, kind) => ignore.excludes(path, kind);
+    },
+  };
+}
+
+function tellInput(input: RunInput, overrides: Overrides, emit: Emit): void {
+  for (const key of overrides.withoutEffect) emit({ kind: "warning", text: `${key} has no effect in this version` });
+  for (const { task, finding } of input.warnings) {
+    const hint = finding.hint === undefined ? "" : ` (${finding.hint})`;
+    emit({ kind: "warning", text: `${finding.message}${hint}`, ...(task !== null && { task }) });
+  }
+}
+
+/** `[gym] allowed_agents`; the oracle is always admitted. */
+function refusePairing(input: RunInput, agent: Agent): void {
+  const allowed = input.settings.gym.allowed_agents;
+  if (allowed === undefined || agent.needsSolution || allowed.includes(agent.name)) return;
+  const admits = allowed.length === 0 ? "the oracle alone" : allowed.join(", ");
+  const file = join(input.target.datasetFolder, "dataset.toml");
+  throw new HarborError("task.unsupported", `${file} [gym] allowed_agents admits ${admits}, not ${agent.name}`, {
+    hint: "--allow-unsupported-pairing runs it all the same",
+  });
+}
+
+async function refuseUnloadable(input: RunInput, paths: RunPaths): Promise<void> {
+  const reasons = Object.entries(input.unloadable);
+  if (reasons.length === 0) return;
+  await mkdir(paths.folder, { recursive: true })
+    .then(() => writeAtomic(paths.skipped, JSON.stringify(input.unloadable, null, 2) + "\n"))
+    .catch(() => {}); // the refusal below is what matters, and it names the first reason itself
+  const [id, first] = reasons[0]!;
+  if (input.tasks.length === 0) {
+    throw new HarborError("task.invalid", `No task under ${input.target.named} loads; first error: ${id}: ${first}`, {
+      hint: `gym-harbor check ${input.target.named} lists them all`,
+    });
+  }
+  throw new HarborError(
+    "task.invalid",
+    `${reasons.length} task(s) could not load (see ${paths.folder}/skipped.json); first: ${id}: ${first}`,
+    { hint: "Use --skip-unloadable to explicitly run only the loadable subset." },
+  );
+}
+
+function repeatsOf({ command, options }: Request, input: RunInput, overrides: Overrides): number {
+  if (options.numRepeats !== undefined) return options.numRepeats;
+  if (overrides.gym.defaults.num_repeats !== undefined) return overrides.gym.defaults.num_repeats;
+  return command === "gym dataset validate" ? 1 : input.settings.gym.defaults?.num_repeats ?? 1;
+}
+
+/** Task mapping, digests and settings of the run (images §1.4). */
+function runConfig(
+  tasks: readonly PlannedTask[],
+  input: RunInput,
+  overrides: Overrides,
+  options: RunOptions,
+  agent: Agent,
+): string {
+  const { target } = input;
+  return yaml({
+    tasksets: {
+      [target.taskset]: {
+        folder: target.datasetFolder,
+        task_source: sourceLabel(target.taskset),
+        dataset_digest: input.digests.dataset_digest,
+        tasks: Object.fromEntries(
+          tasks.map(({ task, digest }) => [task.id, { path: task.relativePath, digest }]),
+        ),
+      },
+    },
+    [ENVIRONMENT_SERVER]: {
+      environment_servers: {
+        harbor: { sandbox_provider: options.sandbox, ...overrides.harbor_environment_server },
+      },
+    },
+    [agent.name]: { responses_api_agents: { [agent.name]: {} } },
+    ...(Object.keys(overrides.sandbox).length > 0 && { sandbox: overrides.sandbox }),
+  });
+}
+
+async function tellResult(
+  result: EvaluationResult,
+  paths: RunPaths,
+  options: RunOptions,
+  ctx: Context,
+): Promise<void> {
+  const table = lines(result);
+  if (options.json) { for (const line of table) ctx.out(JSON.stringify(line)); }
+  else {
+    const repeats = table.some((line) => (line.rollout_index ?? 0) > 0);
+    ctx.out(TABLE_HEADER);
+    for (const line of table) ctx.out(tableLine(line, repeats));
+    if (table.length === 0) ctx.out(`-\tno rollouts written at ${paths.rollouts}\t-`);
+  }
+  if (options.quiet) return;
+  const outputs = new Map<TaskRecord, string>();
+  for (const record of result.records.filter(isTrouble).slice(0, 20)) {
+    const path = record.entry.paths?.test_stdout;
+    if (path) outputs.set(record, await tailOfFile(join(paths.folder, path), 16_384).catch(() => ""));
+  }
+  const shown = relative(ctx.cwd, paths.folder);
+  const folder = shown === "" ? "." : shown.startsWith("..") ? paths.folder : shown;
+  for (
+    const line of closing({
+      ...result,
+      folder,
+      rollouts: join(folder, `${paths.stem}.jsonl`),
+      failures: join(folder, `${paths.stem}_failures.jsonl`),
+      outputOf: (record) => outputs.get(record) ?? "",
+    })
+  ) ctx.note(line);
+}
+
+const isTrouble = ({ entry }: TaskRecord): boolean =>
+  entry.status === "failed" || entry.mask_sample === true || (entry.reward !== null && entry.reward < 1);

@@ -1,0 +1,46 @@
+/** Options that `validate` and `run` share. */
+import { availableParallelism } from "node:os";
+import type { Command } from "commander";
+import { z } from "zod";
+
+const count = z.string().regex(/^[1-9]\d{0,5}$/, "must be a whole number from 1").transform(Number);
+
+export const RunOptions = z.strictObject({
+  target: z.string(),
+  overrides: z.array(z.string()).default([]),
+  sandbox: z.string().default("auto"),
+  onlyTasks: z.array(z.string()).default([]),
+  excludeTasks: z.array(z.string()).default([]),
+  skipUnloadable: z.boolean().default(false),
+  output: z.string().optional(),
+  concurrency: count.default(() => Math.min(4, availableParallelism())),
+  numRepeats: count.optional(),
+  resume: z.boolean().default(false),
+  keepFailed: z.boolean().default(false),
+  allowUnsupportedPairing: z.boolean().default(false),
+  json: z.boolean().default(false),
+  quiet: z.boolean().default(false),
+  verbose: z.boolean().default(false),
+});
+export type RunOptions = z.infer<typeof RunOptions>;
+
+const collect = (value: string, before: string[] | undefined): string[] => [...before ?? [], value];
+
+/** Adds the words and options to a command. */
+export const withRunOptions = (command: Command): Command =>
+  command
+    .argument("<target>", "a task folder, or a folder of task folders")
+    .argument("[overrides...]", "key=value, +key=value or ++key=value")
+    .option("--sandbox <name>", "docker, podman, host, or auto: docker if it answers, else podman")
+    .option("--only-tasks <pattern>", "only tasks whose names match; may be repeated, or a,b", collect)
+    .option("--exclude-tasks <pattern>", "leave out tasks whose names match", collect)
+    .option("--skip-unloadable", "run what loads, leave out the rest")
+    .option("--output <file.jsonl>", "rollouts file; the run's other files lie beside it")
+    .option("--concurrency <n>", "episodes at a time (default: the CPUs, at most 4)")
+    .option("--num-repeats <n>", "episodes per task")
+    .option("--resume", "go on with the results that are there")
+    .option("--keep-failed", "leave a failed episode's sandbox, print how to enter it")
+    .option("--allow-unsupported-pairing", "run an agent that the dataset does not admit")
+    .option("--json", "one JSON object a line instead of the table")
+    .option("-q, --quiet", "only results, warnings and errors")
+    .option("-v, --verbose", "also phases, build output and every program that is started");
