@@ -78,10 +78,17 @@ export const packageHash = (folder: string): string => packageHashOf(new TaskTre
 export const dirhash = (folder: string): string => dirhashOf(new TaskTree(folder), new FileReader());
 
 function contextHashOf(tree: TaskTree, reader: FileReader, dockerImage: string | undefined): string {
+  if (tree.escapes("environment")) throw escape("environment");
   const prefix = "environment/".length;
   const entries = tree.below("environment").map((entry) => ({ ...entry, path: entry.path.slice(prefix) }));
   return contextHash(tree.at("environment"), { dockerImage, reader, entries });
 }
+
+const escape = (path: string): HarborError =>
+  new HarborError("task.invalid", `Task file escapes the task folder: ${path}`, {
+    hint: "put the folder itself there",
+    details: { path },
+  });
 
 const DIGEST_FILES = ["task.toml", "instruction.md", "README.md", "trajectory.json", "task_data.json"];
 const LEFTOVER = /(?:^|\/)(?:__pycache__|\.DS_Store|[^/]*(?:\.pyc|\.swp|\.swo|~))(?:\/|$)/;
@@ -143,6 +150,7 @@ function packageHashOf(tree: TaskTree, reader: FileReader): string {
       add(entry);
     } else if (TASK_FOLDERS.includes(entry.name)) {
       if (kind !== "dir") throw new HarborError("task.invalid", `Cannot package ${entry.name}/: it is not a folder`);
+      if (tree.escapes(entry.name)) throw escape(entry.name);
       tree.below(entry.name).forEach(add);
     }
   }

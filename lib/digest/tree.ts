@@ -1,5 +1,5 @@
 /** What lies in a task folder, listed once for all of its hashes. */
-import type { Stats } from "node:fs";
+import { realpathSync, type Stats } from "node:fs";
 import { type Entry, isFolder, readFolder, statTarget, walkTree } from "../files/tree.ts";
 import { type HarborIgnore, NO_PATTERNS, readHarborIgnore } from "../task/harborignore.ts";
 
@@ -25,19 +25,26 @@ export class TaskTree {
   }
 
   /**
-   * Everything below one of the task's folders, paths relative to the task; a folder that is a link is entered, links
-   * below it are not. Empty when there is no such folder.
+   * Everything below one of the task's folders, paths relative to the task; a folder that is a link is entered as long
+   * as it stays inside the task, links below it are not. Empty when there is no such folder.
    */
   below(name: string): Entry[] {
     let entries = this.#below.get(name);
     if (entries === undefined) {
       entries = [];
       const found = this.root().find((entry) => entry.name === name);
-      const enter = found?.kind === "dir" || (found?.kind === "link" && isFolder(this.at(name)));
+      const enter = found?.kind === "dir" || (found?.kind === "link" && isFolder(this.at(name)) && !this.escapes(name));
       if (enter) walkTree(this.folder, (entry) => void entries!.push(entry), name);
       this.#below.set(name, entries);
     }
     return entries;
+  }
+
+  /** Whether one of the task's folders is a link that leads out: a link to `/` must not make us read the machine. */
+  escapes(name: string): boolean {
+    const isLink = this.root().some((entry) => entry.name === name && entry.kind === "link");
+    return isLink && isFolder(this.at(name)) &&
+      !`${realpathSync(this.at(name))}/`.startsWith(`${realpathSync(this.folder)}/`);
   }
 
   ignore(): HarborIgnore {

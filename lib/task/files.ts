@@ -43,19 +43,16 @@ export class TaskFiles {
     return this.tree.root().some((entry) => entry.name === name);
   }
 
-  /** What lies at a path, links followed. */
+  /** What lies at a path, links followed. The listing answers, so that the usual question costs no call. */
   kind(path: string): "file" | "dir" | "other" | undefined {
-    const target = this.#entryKind(path) ?? this.tree.target(path);
-    if (target === undefined || typeof target === "string") return target;
-    return target.isFile() ? "file" : target.isDirectory() ? "dir" : "other";
-  }
-
-  /** From the listing, so that the usual question costs no call; undefined where only the file system knows. */
-  #entryKind(path: string): "file" | "dir" | undefined {
-    const slash = path.indexOf("/");
-    const entries = slash < 0 ? this.tree.root() : this.tree.below(path.slice(0, slash));
-    const kind = entries.find((entry) => entry.path === path)?.kind;
-    return kind === "file" || kind === "dir" ? kind : undefined;
+    const top = path.split("/", 1)[0]!;
+    const entries = top === path ? this.tree.root() : this.tree.below(top);
+    const listed = entries.find((entry) => entry.path === path)?.kind;
+    if (listed !== undefined && listed !== "link") return listed;
+    // What a listing lacks may lie behind a link, where the walk does not go.
+    if (listed === undefined && !entries.some(({ kind }) => kind === "link")) return undefined;
+    const target = this.tree.target(path);
+    return target === undefined ? undefined : target.isFile() ? "file" : target.isDirectory() ? "dir" : "other";
   }
 
   isFile(path: string): boolean {
