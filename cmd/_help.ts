@@ -23,7 +23,7 @@ export function programHelp(commands: readonly Entry[]): string {
     `Usage: ${programName} COMMAND [OPTIONS]`,
     ...sections.flatMap((section) => ["", `${section}:`, ...lines(shown(commands, section))]),
     "",
-    `'${programName} COMMAND -h' lists the options of a command. Where two spellings are given, both are one command.`,
+    `'${programName} COMMAND -h' lists the options of a command. Two spellings are one command.`,
     EXIT_CODES,
   ].join("\n");
 }
@@ -39,7 +39,7 @@ export function groupHelp(group: string, commands: readonly Entry[]): string {
   return [
     `Usage: ${programName} ${group} COMMAND [OPTIONS]`,
     ...(built.length > 0 ? ["", "Commands:", ...lines(built)] : []),
-    ...(later.length > 0 ? ["", ...wrapped(`Not in this version: ${later.join(", ")}.`)] : []),
+    ...(later.length > 0 ? ["", ...wrapped(["Not in this version:", ...later.map((name) => `${name},`)])] : []),
   ].join("\n");
 }
 
@@ -59,12 +59,14 @@ function lines(entries: readonly Entry[]): string[] {
   });
 }
 
-function wrapped(text: string, width = 98): string[] {
-  const out = [""];
-  for (const word of text.split(" ")) {
-    const last = out.at(-1)!;
-    if (last !== "" && last.length + 1 + word.length > width) out.push(word);
-    else out[out.length - 1] = last === "" ? word : `${last} ${word}`;
+/** A list that ends in a full stop, broken between its words and names only. */
+function wrapped(pieces: readonly string[], width = 98): string[] {
+  const out: string[] = [];
+  for (const piece of pieces) {
+    const last = out.at(-1);
+    if (last === undefined || last.length + 1 + piece.length > width) out.push(piece);
+    else out[out.length - 1] = `${last} ${piece}`;
   }
+  out[out.length - 1] = out.at(-1)!.replace(/,$/, ".");
   return out;
 }
