@@ -109,7 +109,7 @@ export class OciProvider implements SandboxProvider {
       network: spec.network,
       publicNetwork: this.#option("network"),
       limits,
-      pids: facts.limits.pids ? PIDS : undefined,
+      pids: facts.limits.pids ? Number(this.deps.options.pids_limit) || PIDS : undefined,
       extra: this.#list("run_args"),
     });
     const { control, tools } = await this.#start(name, argv, spec, signal);
