@@ -67,7 +67,14 @@ export const COMMANDS: Entry[] = [
     section: LOOK,
     load: lazy(() => import("./check.ts")),
   },
-  { name: "digest", aliases: [], words: "PATH…", about: "identity of tasks and datasets", section: LOOK },
+  {
+    name: "digest",
+    aliases: [],
+    words: "PATH…",
+    about: "identity of tasks and datasets",
+    section: LOOK,
+    load: lazy(() => import("./digest.ts")),
+  },
   {
     name: "task schema",
     aliases: [],

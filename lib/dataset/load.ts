@@ -22,6 +22,8 @@ export interface Dataset {
   folder: string;
   /** Task IDs in order; duplicates are listed once. */
   ids: string[];
+  /** Every task folder in order. */
+  found: readonly Found[];
   /** Null when dataset.toml refuses: then no task loads. */
   settings: DatasetSettings | null;
   /** Absolute path of the dataset's verifier.py, when there is one. */
@@ -58,6 +60,7 @@ export function openDataset(target: Target, { strict = false }: DatasetOptions =
     target,
     folder,
     ids,
+    found: found.tasks,
     settings,
     verifier,
     errors: findings.errors,

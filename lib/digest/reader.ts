@@ -8,6 +8,8 @@ import { closeSync, constants, fstatSync, openSync, readSync } from "node:fs";
 import { errno, HarborError, messageOf } from "../errors.ts";
 
 const BUFFER_BYTES = 1024 * 1024;
+/** How much is hashed between two looks at the event loop: some 50 ms. */
+const SLICE_BYTES = 64 * BUFFER_BYTES;
 // A file that became a FIFO since the walk must not block us.
 const FLAGS = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY;
 
@@ -33,6 +35,39 @@ export class FileReader {
       const sum = this.#read(path, file, sink);
       this.#sums.set(path, sum);
       return sum;
+    } finally {
+      closeSync(file);
+    }
+  }
+
+  /**
+   * As `sum`, with `pause` awaited between slices of a large file. What cannot be read is left for `sum` to say; what
+   * `pause` throws is thrown.
+   */
+  async sumInSlices(path: string, pause: () => Promise<void>): Promise<void> {
+    if (this.#sums.has(path)) return;
+    const buffer = Buffer.allocUnsafeSlow(BUFFER_BYTES);
+    const sum = createHash("sha256");
+    let file: number;
+    try {
+      file = openFile(path);
+    } catch {
+      return;
+    }
+    try {
+      const length = fstatSync(file).size;
+      if (length <= BUFFER_BYTES) return;
+      let seen = 0;
+      for (let got = -1; got !== 0; seen += got) {
+        try {
+          got = readChunk(path, file, buffer, 0);
+        } catch {
+          return;
+        }
+        sum.update(buffer.subarray(0, got));
+        if (seen % SLICE_BYTES < got) await pause();
+      }
+      if (seen === length) this.#sums.set(path, sum.digest("hex"));
     } finally {
       closeSync(file);
     }

@@ -39,6 +39,8 @@ export interface HashOptions {
   /** `docker_image` of task.toml, which names a context without files. */
   dockerImage?: string;
   dirhash?: boolean;
+  /** The context's hash, when it is known. */
+  contextHash?: string;
   /** Has read some of the task's files already. */
   reader?: FileReader;
 }
@@ -61,7 +63,8 @@ export function hashTask(task: string | TaskTree, options: HashOptions = {}): Ta
     }
   };
   // The context goes first: its stream needs the bytes, the others only the sums that are left behind.
-  const context_hash = settle("context_hash", () => contextHashOf(tree, reader, options.dockerImage));
+  const context_hash = options.contextHash ??
+    settle("context_hash", () => contextHashOf(tree, reader, options.dockerImage));
   const task_digest = settle("task_digest", () => taskDigestOf(tree, reader));
   const package_hash = settle("package_hash", () => packageHashOf(tree, reader));
   const dirhash = options.dirhash ? settle("dirhash", () => dirhashOf(tree, reader)) : undefined;

@@ -47,6 +47,15 @@ export class TaskTree {
       !`${realpathSync(this.at(name))}/`.startsWith(`${realpathSync(this.folder)}/`);
   }
 
+  /** Whether there is an entry of this name directly in the task folder; false where it cannot be listed. */
+  holds(name: string): boolean {
+    try {
+      return this.root().some((entry) => entry.name === name);
+    } catch {
+      return false;
+    }
+  }
+
   ignore(): HarborIgnore {
     return this.#ignore ??= this.#hasIgnoreFile() ? readHarborIgnore(this.folder) : NO_PATTERNS;
   }

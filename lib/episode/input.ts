@@ -3,10 +3,11 @@
  * identity of the dataset. Every task folder is read once, selected or not, since the dataset's digest covers all.
  */
 import { setImmediate } from "node:timers/promises";
+import { effectiveDigests, isGradedByDataset } from "../dataset/identity.ts";
 import { type Dataset, openDataset } from "../dataset/load.ts";
 import type { DatasetSettings } from "../dataset/overrides.ts";
 import { type Selection, selectTasks } from "../dataset/select.ts";
-import { datasetDigest, type DatasetDigests, effectiveDigest, verifierDigest } from "../digest/dataset.ts";
+import { datasetDigest, type DatasetDigests } from "../digest/dataset.ts";
 import { taskDigest } from "../digest/task.ts";
 import { HarborError } from "../errors.ts";
 import type { Target } from "../target/resolve.ts";
@@ -47,7 +48,8 @@ export async function readInput(
   refuseUnsound(dataset);
   const settings = dataset.settings!;
   const chosen = new Set(selectTasks(dataset.ids, selection));
-  const digestOf = digester(settings, dataset, defaults);
+  const effective = effectiveDigests({ folder: dataset.folder, settings }, defaults);
+  const digestOf: Digester = (task, folderDigest) => effective(task.id, folderDigest, isGradedByDataset(task.grader));
   const input: RunInput = {
     target,
     settings,
@@ -95,20 +97,6 @@ function scaled(task: Task, factor: number): Task {
     ...task,
     agent: { ...task.agent, timeout_sec: task.agent.timeout_sec * factor },
     verifier: { ...task.verifier, timeout_sec: task.verifier.timeout_sec * factor },
-  };
-}
-
-function digester(settings: DatasetSettings, dataset: Dataset, defaults: GymDefaults): Digester {
-  let verifier: string | undefined;
-  const tables = { ...settings.raw.defaults, ...defaults };
-  return (task, folderDigest) => {
-    const graded = task.grader?.kind === "python" && task.grader.tests === null;
-    if (graded) verifier ??= verifierDigest(dataset.folder);
-    return effectiveDigest(folderDigest, {
-      defaults: tables,
-      override: settings.raw.overrides.get(task.id) as Record<string, unknown> | undefined,
-      ...(graded && { verifier }),
-    });
   };
 }
 
