@@ -61,7 +61,7 @@ export const oracle = (clock: Clock): Agent => ({
       return end("failed", last(text), { oracle_error_type: "timeout" }, [note]);
     }
     const code = result.exitCode;
-    const memory = result.oomKilled === true ? ["the kernel killed a process of solve.sh for lack of memory"] : [];
+    const memory = result.oomKilled === true ? ["out of memory: the kernel killed a process of solve.sh"] : [];
     const notes = code === 0 ? memory : [`solve.sh exited with ${code}`, ...memory];
     return end(code === 0 ? "solved" : "failed", last(result.stdout), { oracle_return_code: String(code) }, notes);
   },

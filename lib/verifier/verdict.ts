@@ -89,7 +89,7 @@ function masked(kind: FailureKind, reason: string, rewards: Record<string, numbe
 
 function zero(kind: FailureKind, what: string, facts: Facts): Verdict {
   const causes = [
-    ...(facts.oomKilled === true ? ["the kernel killed a process for lack of memory"] : []),
+    ...(facts.oomKilled === true ? ["out of memory: the kernel killed a process of the tests"] : []),
     ...(facts.carriageReturns ? ["test.sh has CRLF line ends: convert it, for example with sed -i 's/\\r$//'"] : []),
   ];
   const tail = facts.output.trimEnd().slice(-OUTPUT_LIMIT);

@@ -155,7 +155,7 @@ const verdicts: [string, Case, Partial<ResultRow>, RegExp?][] = [
   ["exit 137 without a reward is no timeout", { answers: { verifier: { exitCode: 137, oomKilled: true } } }, {
     failure_kind: "harbor:missing_reward",
     mask_sample: false,
-  }, /137.*lack of memory/],
+  }, /137.*out of memory/],
   [
     "C5: CRLF in test.sh",
     {
