@@ -125,6 +125,14 @@ export const COMMANDS: Entry[] = [
     section: MACHINE,
     load: lazy(() => import("./version.ts")),
   },
+  {
+    name: "relay",
+    aliases: [],
+    about: "the inner end of a sandbox's way out",
+    section: MACHINE,
+    load: lazy(() => import("./relay.ts")),
+    hidden: true,
+  },
   ...LATER_COMMANDS,
 ];
 

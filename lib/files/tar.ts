@@ -427,7 +427,7 @@ function cleanPath(name: string): string | undefined {
 }
 
 /** Follows a link's target step by step through the links seen so far; false as soon as it would leave the folder. */
-function staysInside(path: string, target: string, links: ReadonlyMap<string, string>): boolean {
+export function staysInside(path: string, target: string, links: ReadonlyMap<string, string>): boolean {
   let todo = [...dirname(path).split("/"), ...target.split("/")];
   if (target.startsWith("/")) return false;
   const at: string[] = [];

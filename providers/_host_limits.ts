@@ -1,0 +1,161 @@
+/**
+ * Limits of a sandbox on this machine: control groups below our own where they may be written (version 1 as root,
+ * version 2 where delegated), so that a batch system's limits on us go on holding for what we start. Where they may
+ * not, CPUs are held by affinity, processes by rlimit, and memory is watched from outside.
+ */
+import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import type { Limits } from "../lib/sandbox/provider.ts";
+
+/** Processes of one sandbox, whatever the task asks: a fork bomb must not fill the pid table of the machine. */
+export const MAX_PROCESSES = 4096;
+
+const MOUNT = "/sys/fs/cgroup";
+const CPU_PERIOD_US = 100_000;
+
+export interface Groups {
+  /** cgroup.procs files that PID 1 writes itself into before it starts anything. */
+  procs: string[];
+  holds: { memory: boolean; pids: boolean; cpu: boolean };
+  /** Kills of the kernel's OOM killer inside so far; null when no counter can be read. */
+  oomKills(): number | null;
+  /** Removes the groups; they must be empty. */
+  remove(): void;
+}
+
+/** Lines of /proc/self/cgroup (cgroups(7)): controller → our group; "" is version 2. */
+export function parseCgroups(text: string): Map<string, string> {
+  const groups = new Map<string, string>();
+  for (const line of text.split("\n")) {
+    const match = /^\d+:([^:]*):(.*)$/.exec(line);
+    if (match === null) continue;
+    for (const controller of match[1]!.split(",")) groups.set(controller, match[2]!);
+  }
+  return groups;
+}
+
+/** Makes the groups `name` that `limits` need. Never throws: what cannot be had does not hold. */
+export function makeGroups(name: string, limits: Limits): Groups {
+  let ours: Map<string, string>;
+  try {
+    ours = parseCgroups(readFileSync("/proc/self/cgroup", "latin1"));
+  } catch {
+    ours = new Map();
+  }
+  return existsSync(join(MOUNT, "cgroup.controllers"))
+    ? version2(ours.get("") ?? "/", name, limits)
+    : version1(ours, name, limits);
+}
+
+function version1(ours: ReadonlyMap<string, string>, name: string, limits: Limits): Groups {
+  const made: string[] = [];
+  const group = (controller: string, settings: Record<string, string>): string | undefined => {
+    const own = ours.get(controller);
+    const parent = own === undefined ? undefined : join(MOUNT, controller, own);
+    if (parent === undefined || !existsSync(parent)) return undefined;
+    return makeGroup(join(parent, name), settings, made) ? join(parent, name) : undefined;
+  };
+  const { memoryMb, cpus } = limits;
+  const pids = group("pids", { "pids.max": String(MAX_PROCESSES) });
+  const memory = memoryMb === undefined
+    ? undefined
+    : group("memory", { "memory.limit_in_bytes": String(memoryMb * 1024 * 1024) });
+  const cpu = cpus === undefined ? undefined : group("cpu", {
+    "cpu.cfs_period_us": String(CPU_PERIOD_US),
+    "cpu.cfs_quota_us": String(Math.max(1000, Math.round(cpus * CPU_PERIOD_US))),
+  });
+  if (memory !== undefined) {
+    // No swap either, as `docker run --memory-swap` of the same size; absent where swap is not accounted.
+    write(join(memory, "memory.memsw.limit_in_bytes"), String(memoryMb! * 1024 * 1024));
+  }
+  return {
+    procs: made.map((folder) => join(folder, "cgroup.procs")),
+    holds: { memory: memory !== undefined, pids: pids !== undefined, cpu: cpu !== undefined },
+    oomKills: () => (memory === undefined ? null : counter(join(memory, "memory.oom_control"), "oom_kill")),
+    remove: () => removeAll(made),
+  };
+}
+
+function version2(own: string, name: string, limits: Limits): Groups {
+  const wanted = [
+    "pids",
+    ...(limits.memoryMb === undefined ? [] : ["memory"]),
+    ...(limits.cpus === undefined ? [] : ["cpu"]),
+  ];
+  const made: string[] = [];
+  // A group with processes in it cannot hand controllers down, so the nearest ancestor that does is the parent.
+  for (let parent = join(MOUNT, own); parent.startsWith(MOUNT); parent = dirname(parent)) {
+    const given = new Set(readWords(join(parent, "cgroup.subtree_control")));
+    if (!wanted.every((controller) => given.has(controller))) continue;
+    const settings: Record<string, string> = { "pids.max": String(MAX_PROCESSES) };
+    if (limits.memoryMb !== undefined) settings["memory.max"] = String(limits.memoryMb * 1024 * 1024);
+    if (limits.cpus !== undefined) {
+      settings["cpu.max"] = `${Math.max(1000, Math.round(limits.cpus * CPU_PERIOD_US))} ${CPU_PERIOD_US}`;
+    }
+    const folder = join(parent, name);
+    if (!makeGroup(folder, settings, made)) break;
+    if (limits.memoryMb !== undefined) write(join(folder, "memory.swap.max"), "0");
+    return {
+      procs: [join(folder, "cgroup.procs")],
+      holds: { memory: limits.memoryMb !== undefined, pids: true, cpu: limits.cpus !== undefined },
+      oomKills: () => counter(join(folder, "memory.events"), "oom_kill"),
+      remove: () => removeAll(made),
+    };
+  }
+  return { procs: [], holds: { memory: false, pids: false, cpu: false }, oomKills: () => null, remove: () => {} };
+}
+
+function makeGroup(folder: string, settings: Record<string, string>, made: string[]): boolean {
+  try {
+    mkdirSync(folder);
+  } catch {
+    return false;
+  }
+  if (Object.entries(settings).every(([file, value]) => write(join(folder, file), value)) && canMoveInto(folder)) {
+    made.push(folder);
+    return true;
+  }
+  removeAll([folder]);
+  return false;
+}
+
+/** Moving a process needs the right to write its old group's list as well: tried when PID 1 does it, guessed here. */
+function canMoveInto(folder: string): boolean {
+  return existsSync(join(folder, "cgroup.procs"));
+}
+
+function write(path: string, value: string): boolean {
+  try {
+    writeFileSync(path, value);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function readWords(path: string): string[] {
+  try {
+    return readFileSync(path, "latin1").trim().split(/\s+/);
+  } catch {
+    return [];
+  }
+}
+
+function counter(path: string, name: string): number | null {
+  try {
+    const line = readFileSync(path, "latin1").split("\n").find((line) => line.startsWith(`${name} `));
+    return line === undefined ? null : Number(line.slice(name.length + 1));
+  } catch {
+    return null;
+  }
+}
+
+function removeAll(folders: string[]): void {
+  for (const folder of folders) {
+    try {
+      rmdirSync(folder);
+    } catch {
+      // not empty yet, or gone
+    }
+  }
+}

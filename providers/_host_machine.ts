@@ -1,0 +1,125 @@
+/**
+ * What this machine lets us do: as root or in a user namespace, with which ids, by which programs, showing which
+ * folders. Found out once per provider, by trying.
+ */
+import { accessSync, constants, existsSync, lstatSync, readdirSync, readFileSync, readlinkSync } from "node:fs";
+import { join } from "node:path";
+import process from "node:process";
+import { HarborError } from "../lib/errors.ts";
+import type { Runner } from "../lib/runtime/runner.ts";
+import { isHiddenByName } from "./_host_private.ts";
+import { type HostView, parseMounts, viewOf } from "./_host_view.ts";
+import { SYS_CANDIDATES } from "./_namespace_mounts.ts";
+
+/** PATH inside, and where we look for the programs we start. */
+export const PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+export interface Machine {
+  /** `root`: with CAP_SYS_ADMIN here. `user`: in a user namespace of our own. */
+  mode: "root" | "user";
+  /** Which ids exist inside; `own` is one id, ours, as root. */
+  ids: "all" | "ranges" | "own";
+  /** Why there are no ranges, when there are none. */
+  idsReason: string;
+  programs: { setpriv: string; unshare: string; bash: string; nsenter: string };
+  /** argv that brings `lo` up in the network namespace it runs in; undefined when no program here can. */
+  loopback: string[] | undefined;
+  view: HostView;
+  procEntries: string[];
+  sysPaths: string[];
+}
+
+export function findProgram(name: string): string | undefined {
+  for (const folder of PATH.split(":")) {
+    try {
+      accessSync(join(folder, name), constants.X_OK);
+      return join(folder, name);
+    } catch {
+      // next
+    }
+  }
+  return undefined;
+}
+
+/** Options of `unshare` that make the user namespace of each kind of ids. */
+export const USER_NAMESPACE = {
+  ranges: ["--user", "--map-root-user", "--map-users=auto", "--map-groups=auto"],
+  own: ["--user", "--map-root-user"],
+} as const;
+
+const NEEDED = ["setpriv", "unshare", "bash", "nsenter", "mount", "umount", "pivot_root", "mkfifo", "mknod"] as const;
+
+export function missingPrograms(): string[] {
+  return NEEDED.filter((name) => findProgram(name) === undefined);
+}
+
+/** Throws "engine.missing" when a program is not there. */
+export async function lookAtMachine(runner: Runner): Promise<Machine> {
+  const missing = missingPrograms();
+  if (missing.length > 0) {
+    throw new HarborError("engine.missing", `The host sandbox needs ${missing.join(", ")} on this machine`, {
+      hint: "install util-linux 2.38 or newer, bash and coreutils; gym-harbor doctor tells more",
+    });
+  }
+  const mode = process.getuid?.() === 0 && hasSysAdmin() ? "root" : "user";
+  const programs = {
+    setpriv: findProgram("setpriv")!,
+    unshare: findProgram("unshare")!,
+    bash: findProgram("bash")!,
+    nsenter: findProgram("nsenter")!,
+  };
+  const { ids, reason } = mode === "root"
+    ? { ids: "all" as const, reason: "" }
+    : await tryRanges(runner, programs.unshare);
+  return {
+    mode,
+    ids,
+    idsReason: reason,
+    programs,
+    loopback: loopbackArgv(),
+    view: viewOf(rootEntries(), parseMounts(readFileSync("/proc/self/mountinfo", "utf8")), isHiddenByName),
+    procEntries: readdirSync("/proc").filter((name) => !/^\d+$/.test(name)),
+    sysPaths: SYS_CANDIDATES.filter((path) => existsSync(path)),
+  };
+}
+
+/** CAP_SYS_ADMIN is bit 21 of CapEff (capabilities(7)): root in a container often lacks it. */
+function hasSysAdmin(): boolean {
+  const line = /^CapEff:\s*([0-9a-f]+)/m.exec(readFileSync("/proc/self/status", "latin1"));
+  return line !== null && (BigInt(`0x${line[1]}`) & (1n << 21n)) !== 0n;
+}
+
+async function tryRanges(runner: Runner, unshare: string): Promise<{ ids: "ranges" | "own"; reason: string }> {
+  const tried = await runner.run([unshare, ...USER_NAMESPACE.ranges, "true"], { deadlineMs: 10_000, env: { PATH } });
+  if (tried.ended === "exit" && tried.exitCode === 0) return { ids: "ranges", reason: "" };
+  const said = tried.stderr.trim().split("\n").at(-1) ?? "";
+  if (findProgram("newuidmap") === undefined) return { ids: "own", reason: "newuidmap is not installed" };
+  return { ids: "own", reason: said || "newuidmap gives this user no range of ids" };
+}
+
+function rootEntries(): { name: string; link?: string }[] {
+  return readdirSync("/").flatMap((name) => {
+    const stat = lstatSync(join("/", name));
+    if (stat.isSymbolicLink()) return [{ name, link: readlinkSync(join("/", name)) }];
+    return stat.isDirectory() ? [{ name }] : [];
+  });
+}
+
+/** SIOCSIFFLAGS (0x8914) with IFF_UP|IFF_RUNNING on "lo", for machines without `ip` (netdevice(7)). */
+const IOCTL = {
+  python3: 'import fcntl,socket,struct;fcntl.ioctl(socket.socket(),0x8914,struct.pack("16sh22x",b"lo",0x41))',
+  perl: 'use Socket; socket(S,AF_INET,SOCK_DGRAM,0)||die $!; ioctl(S,0x8914,pack("a16sx22","lo",0x41))||die $!',
+};
+
+function loopbackArgv(): string[] | undefined {
+  const ip = findProgram("ip");
+  if (ip !== undefined) return [ip, "link", "set", "lo", "up"];
+  const ifconfig = findProgram("ifconfig");
+  if (ifconfig !== undefined) return [ifconfig, "lo", "up"];
+  const busybox = findProgram("busybox");
+  if (busybox !== undefined) return [busybox, "ip", "link", "set", "lo", "up"];
+  const python = findProgram("python3");
+  if (python !== undefined) return [python, "-c", IOCTL.python3];
+  const perl = findProgram("perl");
+  return perl === undefined ? undefined : [perl, "-e", IOCTL.perl];
+}

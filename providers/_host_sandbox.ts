@@ -1,0 +1,680 @@
+/**
+ * One sandbox on this machine's root: its folder, its first process, its commands and files, its end.
+ */
+import { chmodSync, cpSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { Buffer } from "node:buffer";
+import { Readable } from "node:stream";
+import { errno, HarborError, messageOf } from "../lib/errors.ts";
+import { unpackInto } from "../lib/files/tar.ts";
+import type { Clock } from "../lib/runtime/clock.ts";
+import { HeadTail } from "../lib/runtime/head_tail.ts";
+import type { Runner, Started } from "../lib/runtime/runner.ts";
+import { startTime } from "../lib/sandbox/owner.ts";
+import type {
+  Alive,
+  Collected,
+  Command,
+  DownloadLimits,
+  DownloadReport,
+  ExecResult,
+  HostTree,
+  Network,
+  Running,
+  Sandbox,
+  SandboxSpec,
+} from "../lib/sandbox/provider.ts";
+import { type Groups, makeGroups, MAX_PROCESSES } from "./_host_limits.ts";
+import { type Machine, PATH, USER_NAMESPACE } from "./_host_machine.ts";
+import { joinArgv, type Network as HeldNetwork, type Networks, proxyEnv } from "./_host_networks.ts";
+import type { Mask } from "./_host_private.ts";
+import { collectFile, download, makeFolder, putTree } from "./_namespace_files.ts";
+import { type Account, accountOf, initProgram } from "./_namespace_init.ts";
+import { CONTROL, type MountPlan, planMounts, type Storage } from "./_namespace_mounts.ts";
+import { Session } from "./_namespace_session.ts";
+import { descendants, killAll, memoryKb } from "./_namespace_tree.ts";
+
+/** File in a sandbox's folder that says what it is, for `list` and `sweep`. */
+export const STATE = "sandbox.json";
+
+export interface SandboxState {
+  id: string;
+  /** PID 1 as this machine counts it, with its start time; absent until it runs. */
+  init?: { pid: number; start: string };
+  /** Control groups to remove. */
+  groups: string[];
+  created: string;
+}
+
+/** How sandboxes are made here, as the last attempt that worked found out. */
+export interface Way {
+  storage: Storage;
+  sysfs: boolean;
+}
+
+export interface OpenRequest {
+  spec: SandboxSpec;
+  machine: Machine;
+  mask: Mask;
+  /** Folders of prepared layers, topmost first. */
+  layers: string[];
+  way: Way;
+  network: Network;
+  networks: Networks | undefined;
+  /** Folder of this sandbox on this machine; must not exist. */
+  base: string;
+  id: string;
+  runner: Runner;
+  clock: Clock;
+}
+
+const PIPES = Array.from({ length: 8 }, (_, at) => ({ stdout: `${at}o`, stderr: `${at}e` }));
+const CLOSE_MS = 10_000;
+const WATCH_MS = 1000;
+/** For transfers that have to run inside. */
+const INSIDE_MS = 600_000;
+
+/** Starts a sandbox. Leaves nothing behind when it throws "sandbox.failed". */
+export async function openSandbox(request: OpenRequest, signal: AbortSignal): Promise<HostSandbox> {
+  const { spec, machine, base, runner } = request;
+  const held = request.network === "public" ? await request.networks!.take() : undefined;
+  const groups = makeGroups(`${request.id}`, spec.limits);
+  let started: Started | undefined;
+  try {
+    const plan = layOut(request);
+    const argv = startArgv(request, held, groups);
+    note(base, {
+      id: request.id,
+      groups: groups.procs.map((path) => path.slice(0, path.lastIndexOf("/"))),
+      created: new Date().toISOString(),
+    });
+    started = await runner.start(argv, { cwd: base, env: { PATH } });
+    const box = await connect(request, plan, started, groups, held, signal);
+    try {
+      await box.seed();
+    } catch (error) {
+      await box[Symbol.asyncDispose]();
+      throw error;
+    }
+    return box;
+  } catch (error) {
+    started?.kill("SIGKILL");
+    await started?.ended;
+    groups.remove();
+    if (held !== undefined) request.networks!.give(held);
+    await removeBase(base, machine, runner);
+    throw error;
+  }
+}
+
+function layOut(request: OpenRequest): MountPlan {
+  const { base, machine, mask, way } = request;
+  const layers = [...request.layers, mask.layer];
+  const plan = planMounts({
+    base,
+    storage: way.storage,
+    folders: machine.view.folders,
+    links: machine.view.links,
+    layers,
+    hasFolder: (layer, folder) => exists(join(layer, folder)),
+    covered: mask.hidden.map((path) => ({ path, folder: isFolder(path) })),
+    sysfs: way.sysfs && request.network !== "host",
+    ttyGroup: machine.ids !== "own",
+    procEntries: machine.procEntries,
+    sysPaths: machine.sysPaths,
+  });
+  const tree = join(base, way.storage === "memory" ? "skeleton" : "tree");
+  mkdirSync(join(base, "ctl"), { recursive: true, mode: 0o700 });
+  mkdirSync(join(base, "tree"), { mode: 0o755 });
+  if (tree !== join(base, "tree")) mkdirSync(tree, { mode: 0o755 });
+  for (const { path, mode } of plan.folders) {
+    mkdirSync(join(tree, path));
+    chmodSync(join(tree, path), mode);
+  }
+  for (const path of plan.files) writeFileSync(join(tree, path), "");
+  for (const [path, target] of plan.links) symlinkSync(target, join(tree, path));
+  if (plan.folders.some(({ path }) => path === "up/var")) {
+    mkdirSync(join(tree, "up/var/tmp"));
+    chmodSync(join(tree, "up/var/tmp"), 0o1777);
+    mkdirSync(join(tree, "up/var/spool"), { mode: 0o755 });
+    mkdirSync(join(tree, "up/var/mail"));
+    chmodSync(join(tree, "up/var/mail"), 0o1777);
+  }
+  for (const layer of request.layers) copyOutside(layer, join(tree, "root"), machine.view.folders);
+  writeFileSync(join(base, "fstab"), plan.fstab);
+  return plan;
+}
+
+/** What a prepared layer holds outside the shown folders (`/app`, say) has no overlay below it: it is copied. */
+function copyOutside(layer: string, root: string, folders: readonly string[]): void {
+  for (const name of readdirSync(layer)) {
+    if (folders.includes(`/${name}`)) continue;
+    cpSync(join(layer, name), join(root, name), { recursive: true, verbatimSymlinks: true, preserveTimestamps: true });
+  }
+}
+
+function startArgv(request: OpenRequest, held: HeldNetwork | undefined, groups: Groups): string[] {
+  const { machine, spec, base, way } = request;
+  const own = request.network === "no-network";
+  const init = initProgram({
+    base,
+    setpriv: machine.programs.setpriv,
+    bash: machine.programs.bash,
+    cgroups: groups.procs,
+    ...(own && { loopback: machine.loopback }),
+    ...(way.storage === "memory" && {
+      memory: spec.limits.storageMb === undefined ? {} : { sizeKb: spec.limits.storageMb * 1024 },
+    }),
+    sharedNetwork: request.network === "host",
+    ...(spec.limits.cpus !== undefined && !groups.holds.cpu && { cpuList: pickCpus(spec.limits.cpus) }),
+    ...(!groups.holds.pids && { maxProcesses: MAX_PROCESSES }),
+    ownUserNamespace: machine.mode === "user",
+    ttlSeconds: spec.ttlMs / 1000,
+    pipes: PIPES.flatMap((pair) => [pair.stdout, pair.stderr]),
+    env: { PATH },
+  });
+  // A joined network brings its user namespace along.
+  const user = machine.ids === "all" || held !== undefined ? [] : USER_NAMESPACE[machine.ids];
+  return [
+    ...(spec.keepable ? [] : [machine.programs.setpriv, "--pdeathsig", "KILL"]),
+    ...(held === undefined ? [] : joinArgv(machine, held)),
+    machine.programs.unshare,
+    ...user,
+    "--mount",
+    "--pid",
+    "--ipc",
+    "--uts",
+    ...(own ? ["--net"] : []),
+    "--fork",
+    "--kill-child",
+    "--propagation",
+    "private",
+    "/bin/sh",
+    "-c",
+    init,
+    "gym-harbor",
+  ];
+}
+
+let nextCpu = 0;
+
+/** As many CPUs as asked, of those we may use, each sandbox beginning where the last one ended; undefined for all. */
+function pickCpus(cpus: number): string | undefined {
+  const line = /^Cpus_allowed_list:\s*(.*)$/m.exec(readFileSync("/proc/self/status", "latin1"));
+  const allowed = (line?.[1] ?? "").split(",").flatMap((range) => {
+    const [first, last = first] = range.split("-").map(Number);
+    return Array.from({ length: last! - first! + 1 }, (_, at) => first! + at);
+  }).filter(Number.isInteger);
+  const count = Math.max(1, Math.ceil(cpus));
+  if (count >= allowed.length) return undefined;
+  const first = nextCpu % allowed.length;
+  nextCpu += count;
+  return Array.from({ length: count }, (_, at) => allowed[(first + at) % allowed.length]).join(",");
+}
+
+async function connect(
+  request: OpenRequest,
+  _plan: MountPlan,
+  started: Started,
+  groups: Groups,
+  held: HeldNetwork | undefined,
+  signal: AbortSignal,
+): Promise<HostSandbox> {
+  const { spec, base } = request;
+  let stderr = "";
+  started.stderr.on("data", (chunk) => (stderr = (stderr + chunk).slice(-4000)));
+  let init: number | undefined;
+  let session: Session | undefined;
+  const ready = new Promise<"ready" | "ended" | "late" | "aborted">((resolve) => {
+    let said = "";
+    started.stdout.on("data", (chunk) => {
+      if (session !== undefined) return session.hear(String(chunk));
+      said += chunk;
+      const match = /^P (\d+)\n(R\n)?/.exec(said);
+      if (match?.[2] === undefined) return;
+      init = Number(match[1]);
+      session = new Session(started, {
+        runner: request.runner,
+        clock: request.clock,
+        control: join(base, "ctl"),
+        setpriv: request.machine.programs.setpriv,
+        init,
+      });
+      session.adopt(PIPES);
+      resolve("ready");
+    });
+    started.ended.then(() => resolve("ended"));
+    const timer = setTimeout(() => resolve("late"), Math.min(spec.readyTimeoutMs, 2 ** 31 - 1));
+    timer.unref?.();
+    signal.addEventListener("abort", () => resolve("aborted"), { once: true });
+    if (signal.aborted) resolve("aborted");
+  });
+  const how = await ready;
+  if (how !== "ready") {
+    signal.throwIfAborted();
+    const why = how === "late"
+      ? `not ready within ${spec.readyTimeoutMs} ms`
+      : stderr.trim() || "its first process ended";
+    throw new HarborError("sandbox.failed", `Cannot start a sandbox on this machine's root: ${why}`, {
+      hint: "gym-harbor doctor tries it and names what is missing",
+      details: { stderr },
+    });
+  }
+  note(base, {
+    id: request.id,
+    init: { pid: init!, start: startTime(init!) ?? "" },
+    groups: groups.procs.map((path) => path.slice(0, path.lastIndexOf("/"))),
+    created: new Date().toISOString(),
+  });
+  return new HostSandbox(request, started, session!, init!, groups, held);
+}
+
+function note(base: string, state: SandboxState): void {
+  writeFileSync(join(base, STATE), JSON.stringify(state));
+}
+
+/** Removes a sandbox's folder; what other ids than ours wrote there goes from inside a user namespace. */
+export async function removeBase(base: string, machine: Pick<Machine, "ids">, runner: Runner): Promise<void> {
+  if (removeBaseNow(base)) return;
+  if (machine.ids === "ranges") {
+    await runner.run(["unshare", ...USER_NAMESPACE.ranges, "rm", "-rf", "--", base], {
+      env: { PATH },
+      deadlineMs: 60_000,
+    });
+  } else {
+    await runner.run(["chmod", "-R", "u+rwX", base], { env: { PATH }, deadlineMs: 60_000 });
+    removeBaseNow(base);
+  }
+}
+
+/** Whether it is gone. */
+export function removeBaseNow(base: string): boolean {
+  try {
+    // overlay makes `work` with mode 000 (6.18): a plain owner cannot even list it.
+    const works = join(base, "tree/wk");
+    for (const name of exists(works) ? readdirSync(works) : []) {
+      if (exists(join(works, name, "work"))) chmodSync(join(works, name, "work"), 0o700);
+    }
+    rmSync(base, { recursive: true, force: true });
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+export class HostSandbox implements Sandbox {
+  readonly id: string;
+  readonly enterArgv: readonly string[];
+  readonly workdir: string;
+  readonly notes: readonly string[];
+  readonly limits: "enforced" | "partly" | "none";
+  readonly network: Network;
+  readonly #root: string;
+  #kept = false;
+  #closed: Promise<void> | undefined;
+  #watcher: ReturnType<typeof setInterval> | undefined;
+  #watchedKills = 0;
+
+  constructor(
+    private readonly request: OpenRequest,
+    private readonly started: Started,
+    private readonly session: Session,
+    private readonly init: number,
+    private readonly groups: Groups,
+    private readonly held: HeldNetwork | undefined,
+  ) {
+    const { spec, machine } = request;
+    this.id = request.id;
+    this.network = request.network;
+    this.workdir = spec.workdir ?? (spec.image.workdir || "/");
+    this.#root = `/proc/${init}/root`;
+    const user = machine.mode === "root" ? [] : ["--user", "--preserve-credentials"];
+    this.enterArgv = [
+      "nsenter",
+      "--target",
+      String(init),
+      ...user,
+      "--mount",
+      "--pid",
+      "--ipc",
+      "--uts",
+      "--net",
+      "--root",
+      "/bin/bash",
+      "-c",
+      `cd ${this.workdir} && exec bash`,
+    ];
+    const asked = [spec.limits.memoryMb, spec.limits.cpus];
+    const held_ = [groups.holds.memory, groups.holds.cpu];
+    const open = asked.some((limit, at) => limit !== undefined && !held_[at]);
+    this.limits = open ? "partly" : "enforced";
+    this.notes = [...spec.image.notes, ...this.#ownNotes()];
+    if (spec.limits.memoryMb !== undefined && !groups.holds.memory) this.#watch(spec.limits.memoryMb);
+  }
+
+  #ownNotes(): string[] {
+    const { spec, way, network } = this.request;
+    const notes: string[] = [];
+    if (network === "host") notes.push("network: shares this machine's network (sandbox.host.network=host)");
+    if (network === "public") {
+      notes.push(
+        "network: out through an HTTP proxy (HTTP_PROXY, HTTPS_PROXY); this machine's own addresses are refused",
+      );
+    }
+    if (way.storage === "read-only") {
+      notes.push("files: this kernel refuses overlays, so this machine's folders are read-only inside");
+    }
+    if (way.storage === "memory") notes.push("files: what the task writes is kept in memory");
+    if (spec.limits.memoryMb !== undefined && !this.groups.holds.memory) {
+      notes.push("memory_mb: watched once a second, no control group may be written here");
+    }
+    if (spec.limits.cpus !== undefined && !this.groups.holds.cpu) {
+      notes.push("cpus: by CPU affinity, no control group may be written here");
+    }
+    if (spec.limits.storageMb !== undefined && way.storage !== "memory") notes.push("storage_mb: not enforced");
+    if (spec.limits.gpus) notes.push("gpus: not assigned");
+    return notes;
+  }
+
+  /** The working directory and the seed's own script. */
+  async seed(): Promise<void> {
+    const { spec } = this.request;
+    const user = this.#userOf(undefined);
+    let prepare = "";
+    if (makeFolder(this.#root, this.workdir) === "made" && user !== undefined) {
+      prepare = `chown ${user.uid}:${user.gid} -- "$GYM_WORKDIR"\n`;
+    }
+    if (prepare === "" && spec.setup === undefined) return;
+    const done = await this.session.run({
+      run: { script: prepare + (spec.setup ?? "") },
+      env: { PATH, HOME: "/root", GYM_WORKDIR: this.workdir },
+      cwd: "/",
+      purpose: "server",
+      deadlineMs: spec.readyTimeoutMs,
+      keepBytes: 64 * 1024,
+    }, new AbortController().signal);
+    if (done.exitCode !== 0) {
+      throw new HarborError(
+        "sandbox.failed",
+        `Cannot set up the sandbox: ${done.stderr.trim() || `exit ${done.exitCode}`}`,
+      );
+    }
+  }
+
+  async exec(command: Command, signal: AbortSignal): Promise<ExecResult> {
+    const begun = this.request.clock.ticks();
+    const kills = this.#oomKills();
+    await this.#carryIn(command, signal);
+    const account = this.#userOf(command.user);
+    const done = await this.session.run({
+      run: command.run,
+      env: this.#environment(account, command.env),
+      cwd: command.cwd ?? this.workdir,
+      ...(account !== undefined && { account }),
+      purpose: command.purpose,
+      deadlineMs: command.deadlineMs,
+      keepBytes: command.keepBytes ?? 1024 * 1024,
+    }, signal);
+    const collected: Record<string, Collected> = {};
+    for (const { path, maxBytes } of command.collect ?? []) collected[path] = await this.#collect(path, maxBytes);
+    const brought: DownloadReport[] = [];
+    for (const { from, to, limits } of command.bring ?? []) brought.push(await this.download(from, to, limits, signal));
+    const after = this.#oomKills();
+    return {
+      ...done,
+      durationMs: this.request.clock.ticks() - begun,
+      collected,
+      brought,
+      oomKilled: kills === null || after === null ? null : after > kills,
+    };
+  }
+
+  async #carryIn(command: Command, signal: AbortSignal): Promise<void> {
+    if (command.before !== undefined) {
+      const done = await this.session.run({
+        run: { script: command.before },
+        env: this.#environment(undefined, {}),
+        cwd: "/",
+        purpose: "server",
+        deadlineMs: Math.min(command.deadlineMs, 600_000),
+        keepBytes: 64 * 1024,
+      }, signal);
+      if (done.ended !== "exit" || done.exitCode !== 0) {
+        throw new HarborError(
+          "sandbox.failed",
+          `Cannot prepare the sandbox for a command: ${done.stderr.trim() || `exit ${done.exitCode}`}`,
+        );
+      }
+    }
+    for (const tree of command.unpack ?? []) {
+      signal.throwIfAborted();
+      await this.#inside(() => this.#put(tree));
+    }
+  }
+
+  async #put(tree: HostTree): Promise<void> {
+    try {
+      return await putTree(this.#root, tree);
+    } catch (error) {
+      if (errno(error) !== "EACCES") throw error;
+    }
+    // The target belongs to another id of our range: the sandbox's own root fetches the files from the control folder.
+    const name = `tree-${this.request.clock.ticks()}`;
+    await putTree(join(this.request.base, "ctl"), { ...tree, to: name });
+    const done = await this.#asRoot(
+      `mkdir -p "$GYM_TO" && cp -a --no-preserve=ownership "$GYM_FROM/." "$GYM_TO/"`,
+      { GYM_TO: tree.to, GYM_FROM: `${CONTROL}/${name}` },
+      () => {},
+    );
+    rmSync(join(this.request.base, "ctl", name), { recursive: true, force: true });
+    if (done.exitCode !== 0) {
+      throw new HarborError("transfer.failed", `Cannot carry ${tree.from} to ${tree.to}: ${done.stderr.trim()}`);
+    }
+  }
+
+  async spawn(command: Omit<Command, "unpack" | "collect" | "before" | "deadlineMs">): Promise<Running> {
+    const account = this.#userOf(command.user);
+    const stop = new AbortController();
+    const output = new HeadTail(command.keepBytes ?? 1024 * 1024);
+    let exitCode: number | null = null;
+    const ended = this.session.run({
+      run: command.run,
+      env: this.#environment(account, command.env),
+      cwd: command.cwd ?? this.workdir,
+      ...(account !== undefined && { account }),
+      purpose: command.purpose,
+      deadlineMs: Infinity,
+      keepBytes: 0,
+      onOutput: (chunk) => output.push(chunk),
+    }, stop.signal).then((result) => (exitCode = result.exitCode), () => (exitCode = 137)).then(() => ({
+      exitCode: exitCode!,
+    }));
+    await Promise.resolve();
+    return {
+      wait: () => ended,
+      tail: (bytes) => Promise.resolve(output.text().slice(-bytes)),
+      poll: () => Promise.resolve(exitCode),
+      kill: async () => {
+        stop.abort();
+        await ended;
+      },
+    };
+  }
+
+  async download(from: string, to: string, limits: DownloadLimits, signal: AbortSignal): Promise<DownloadReport> {
+    signal.throwIfAborted();
+    return await this.#inside(async () => {
+      try {
+        return await download(this.#root, from, to, limits);
+      } catch (error) {
+        if (errno(error) !== "EACCES") throw error;
+        const chunks: Uint8Array[] = [];
+        const script = `tar -C "$GYM_PATH" -cf - . | head -c ${limits.maxBytes + 16 * 1024 * 1024}`;
+        await this.#asRoot(script, { GYM_PATH: from }, (chunk) => void chunks.push(chunk.slice()));
+        return await unpackInto(Readable.from(chunks), to, limits);
+      }
+    });
+  }
+
+  async read(path: string, maxBytes: number): Promise<Uint8Array> {
+    const found = await this.#collect(path, maxBytes);
+    if (found.kind === "file") return found.data;
+    throw new HarborError(
+      "transfer.failed",
+      `Cannot read ${path} in the sandbox: ${found.kind === "absent" ? "it is not there" : found.reason}`,
+    );
+  }
+
+  alive(): Promise<Alive> {
+    if (this.session.lost === undefined && startTime(this.init) !== undefined) {
+      return Promise.resolve({ state: "running" });
+    }
+    const kills = this.#oomKills();
+    return Promise.resolve({
+      state: "gone",
+      oomKilled: kills === null ? null : kills > 0,
+      exitCode: null,
+      text: this.session.lost?.message ?? "its first process ended",
+    });
+  }
+
+  keep(): void {
+    this.#kept = true;
+    this.session.keep();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    if (this.#kept) return Promise.resolve();
+    return (this.#closed ??= this.#close());
+  }
+
+  /** Ends everything at once, for the second interrupt. */
+  closeNow(): void {
+    if (this.#kept) return;
+    killAll([this.init]);
+    this.started.kill("SIGKILL");
+    removeBaseNow(this.request.base);
+  }
+
+  async #close(): Promise<void> {
+    clearInterval(this.#watcher);
+    killAll([this.init]);
+    // PID 1 is only gone when all of its namespace are, and `unshare` only after it.
+    const late = new Promise<void>((resolve) => setTimeout(resolve, CLOSE_MS).unref?.());
+    await Promise.race([this.started.exited, late]);
+    this.started.kill("SIGKILL");
+    this.session.close();
+    if (this.held !== undefined) this.request.networks!.give(this.held);
+    this.groups.remove();
+    await removeBase(this.request.base, this.request.machine, this.request.runner);
+  }
+
+  async #collect(path: string, maxBytes: number): Promise<Collected> {
+    try {
+      return collectFile(this.#root, path, maxBytes);
+    } catch (error) {
+      if (errno(error) !== "EACCES" && errno(error) !== "EPERM") throw error;
+      return await this.#collectInside(path, maxBytes);
+    }
+  }
+
+  /** A file of another id of our range: only the sandbox's own root may read it. */
+  async #collectInside(path: string, maxBytes: number): Promise<Collected> {
+    const chunks: Uint8Array[] = [];
+    const script = `[ -L "$GYM_PATH" ] && exit 40; [ -e "$GYM_PATH" ] || exit 41; [ -f "$GYM_PATH" ] || exit 42
+head -c ${maxBytes + 1} <"$GYM_PATH"`;
+    const done = await this.#asRoot(script, { GYM_PATH: path }, (chunk) => void chunks.push(chunk.slice()));
+    const data = Buffer.concat(chunks);
+    if (done.exitCode === 41) return { kind: "absent" };
+    if (done.exitCode === 40) return { kind: "refused", reason: "a symbolic link" };
+    if (done.exitCode !== 0) return { kind: "refused", reason: done.stderr.trim() || "not a regular file" };
+    return data.length > maxBytes
+      ? { kind: "refused", reason: `larger than ${maxBytes} bytes` }
+      : { kind: "file", data };
+  }
+
+  async #asRoot(script: string, env: Record<string, string>, onStdout: (chunk: Uint8Array) => void) {
+    return await this.session.run({
+      run: { script },
+      env: { PATH, ...env },
+      cwd: "/",
+      purpose: "server",
+      deadlineMs: INSIDE_MS,
+      keepBytes: 4096,
+      onOutput: (chunk, stream) => stream === "stdout" && onStdout(chunk),
+    }, new AbortController().signal);
+  }
+
+  /** A transfer that fails because the sandbox went says that. */
+  async #inside<T>(step: () => Promise<T>): Promise<T> {
+    try {
+      return await step();
+    } catch (cause) {
+      if (this.session.lost !== undefined) throw this.session.lost;
+      if (cause instanceof HarborError) throw cause;
+      throw new HarborError("transfer.failed", `Cannot reach files of the sandbox: ${messageOf(cause)}`, { cause });
+    }
+  }
+
+  #userOf(user: string | undefined): Account | undefined {
+    const name = user ?? this.request.spec.user ?? this.request.spec.image.user;
+    if (name === "" || name === "root" || name === "0" || name === "0:0" || name === "root:root") return undefined;
+    const text = (path: string) => {
+      const found = collectFile(this.#root, path, 16 * 1024 * 1024);
+      return found.kind === "file" ? found.data.toString() : "";
+    };
+    const account = accountOf(name, text("/etc/passwd"), text("/etc/group"));
+    if (account === undefined) throw new HarborError("sandbox.failed", `No user ${name} in the sandbox's /etc/passwd`);
+    if (this.request.machine.ids === "own" && account.uid !== 0) {
+      throw new HarborError("sandbox.failed", `Cannot run as ${name}: this user namespace has one id, root`, {
+        hint: `give this user a range of ids: ${this.request.machine.idsReason}`,
+      });
+    }
+    return account;
+  }
+
+  #environment(
+    account: Account | undefined,
+    more: Readonly<Record<string, string>> | undefined,
+  ): Record<string, string> {
+    const { spec } = this.request;
+    return {
+      PATH,
+      HOME: account?.home ?? "/root",
+      ...(this.request.network === "public" && proxyEnv()),
+      ...spec.image.env,
+      ...spec.env,
+      ...more,
+    };
+  }
+
+  #oomKills(): number | null {
+    const counted = this.groups.oomKills();
+    if (counted !== null) return counted;
+    return this.#watcher === undefined ? null : this.#watchedKills;
+  }
+
+  /** Where no control group holds it: the largest process is killed when all of them together are over. */
+  #watch(memoryMb: number): void {
+    this.#watcher = setInterval(() => {
+      const sizes = descendants(this.init).map(({ pid }) => ({ pid, kb: memoryKb(pid) }));
+      if (sizes.reduce((sum, one) => sum + one.kb, 0) <= memoryMb * 1024) return;
+      const largest = sizes.reduce((one, other) => (other.kb > one.kb ? other : one));
+      this.#watchedKills++;
+      killAll([largest.pid]);
+    }, WATCH_MS);
+    this.#watcher.unref?.();
+  }
+}
+
+function exists(path: string): boolean {
+  try {
+    return readdirSync(path) !== undefined;
+  } catch {
+    return false;
+  }
+}
+
+function isFolder(path: string): boolean {
+  return exists(path);
+}

@@ -1,0 +1,354 @@
+/**
+ * Files in and out of a sandbox through `/proc/PID/root`, without a process inside. The task owns that tree and may
+ * change it at any moment, so no path is ever handed to the kernel whole: each folder is opened without following
+ * links and the next name is looked up below its descriptor (`/proc/self/fd/N/name`), which is what openat does.
+ * Symbolic links among the parents are resolved here, within the sandbox's root, as its own programs would see them.
+ */
+import * as fs from "node:fs";
+import { join } from "node:path";
+import { Buffer } from "node:buffer";
+import { setImmediate } from "node:timers/promises";
+import { errno, HarborError, messageOf } from "../lib/errors.ts";
+import { staysInside } from "../lib/files/tar.ts";
+import { walkTree } from "../lib/files/tree.ts";
+import type { Collected, DownloadLimits, DownloadReport, HostTree } from "../lib/sandbox/provider.ts";
+
+const { O_RDONLY, O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW, O_NONBLOCK, O_DIRECTORY } = fs.constants;
+const FOLDER = O_RDONLY | O_DIRECTORY | O_NOFOLLOW;
+const CHUNK = 1024 * 1024;
+const MAX_LINKS = 40;
+const REFUSALS_KEPT = 100;
+
+/** A path below an open folder. */
+const below = (fd: number, name: string): string => `/proc/self/fd/${fd}/${name}`;
+
+/** Something that is not as the caller needs it, said in words for the task's author. */
+class Refused extends Error {}
+
+/**
+ * Opens a folder of the sandbox and hands its descriptor to `use`. `make` creates what is missing (mode 0755) and puts
+ * a folder in the place of whatever else stands at the last name. Throws node's errors with their codes.
+ */
+function inFolder<T>(root: string, path: string, { make }: { make: boolean }, use: (fd: number) => T): T {
+  const open: number[] = [fs.openSync(root, O_RDONLY | O_DIRECTORY)];
+  try {
+    let todo = path.split("/");
+    let links = 0;
+    while (todo.length > 0) {
+      const name = todo.shift()!;
+      if (name === "" || name === ".") continue;
+      if (name === "..") {
+        if (open.length > 1) fs.closeSync(open.pop()!);
+        continue;
+      }
+      const at = open.at(-1)!;
+      const last = todo.every((rest) => rest === "" || rest === ".");
+      try {
+        open.push(fs.openSync(below(at, name), FOLDER));
+        continue;
+      } catch (error) {
+        if (errno(error) === "ENOENT" && make) {
+          fs.mkdirSync(below(at, name), { mode: 0o755 });
+          open.push(fs.openSync(below(at, name), FOLDER));
+          fs.fchmodSync(open.at(-1)!, 0o755); // whatever our umask is
+          continue;
+        }
+        if (errno(error) !== "ELOOP" && errno(error) !== "ENOTDIR") throw error;
+      }
+      const stat = fs.lstatSync(below(at, name));
+      if (last && make) {
+        fs.unlinkSync(below(at, name));
+        fs.mkdirSync(below(at, name), { mode: 0o755 });
+        open.push(fs.openSync(below(at, name), FOLDER));
+        continue;
+      }
+      if (!stat.isSymbolicLink()) throw Object.assign(new Error(`${name} is not a folder`), { code: "ENOTDIR" });
+      if (++links > MAX_LINKS) throw Object.assign(new Error("too many symbolic links"), { code: "ELOOP" });
+      const target = fs.readlinkSync(below(at, name));
+      if (target.startsWith("/")) { for (const fd of open.splice(1)) fs.closeSync(fd); }
+      todo = [...target.split("/"), ...todo];
+    }
+    return use(open.at(-1)!);
+  } finally {
+    for (const fd of open) fs.closeSync(fd);
+  }
+}
+
+const split = (path: string): [folder: string, name: string] => {
+  const clean = path.replace(/\/+$/, "");
+  return [clean.slice(0, clean.lastIndexOf("/")) || "/", clean.slice(clean.lastIndexOf("/") + 1)];
+};
+
+/** Reads one small regular file. Never throws for what a task may have planted. Throws node's EACCES. */
+export function collectFile(root: string, path: string, maxBytes: number): Collected {
+  try {
+    const [folder, name] = split(path);
+    const data = inFolder(root, folder, { make: false }, (fd) => readRegular(below(fd, name), maxBytes));
+    return { kind: "file", data };
+  } catch (error) {
+    if (error instanceof Refused) return { kind: "refused", reason: error.message };
+    const code = errno(error);
+    if (code === "ENOENT" || code === "ENOTDIR") return { kind: "absent" };
+    if (code === "EACCES" || code === "EPERM") throw error;
+    return { kind: "refused", reason: messageOf(error) };
+  }
+}
+
+function readRegular(path: string, maxBytes: number): Buffer {
+  const seen = fs.lstatSync(path);
+  if (seen.isSymbolicLink()) throw new Refused("a symbolic link");
+  if (!seen.isFile()) throw new Refused("not a regular file");
+  const fd = fs.openSync(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+  try {
+    const stat = fs.fstatSync(fd);
+    if (!stat.isFile()) throw new Refused("not a regular file");
+    if (stat.size > maxBytes) throw new Refused(`larger than ${maxBytes} bytes`);
+    const data = Buffer.alloc(Math.min(maxBytes, Math.max(stat.size, 4096)) + 1); // one more shows that it grew meanwhile
+    let length = 0;
+    for (;;) {
+      const read = fs.readSync(fd, data, length, data.length - length, null);
+      if (read === 0) break;
+      length += read;
+      if (length > maxBytes) throw new Refused(`larger than ${maxBytes} bytes`);
+      if (length === data.length) break;
+    }
+    return data.subarray(0, length);
+  } finally {
+    fs.closeSync(fd);
+  }
+}
+
+/** Puts a tree of this machine into the sandbox, as its root. Throws "transfer.failed"; node's EACCES passes. */
+export async function putTree(root: string, tree: HostTree): Promise<void> {
+  try {
+    inFolder(root, tree.to, { make: true }, () => {});
+    const executable = new Set(tree.executable ?? []);
+    for (const path of tree.only === undefined ? pathsBelow(tree.from) : tree.only) {
+      const source = join(tree.from, path);
+      const stat = fs.lstatSync(source);
+      const target = join(tree.to, path);
+      if (stat.isDirectory()) {
+        inFolder(root, target, { make: true }, (fd) => fs.fchmodSync(fd, stat.mode & 0o7777));
+      } else if (stat.isSymbolicLink()) {
+        place(root, target, (at) => fs.symlinkSync(fs.readlinkSync(source), at));
+      } else if (stat.isFile()) {
+        const mode = (stat.mode & 0o7777) | (executable.has(path) ? 0o111 : 0);
+        await putFile(root, target, source, mode, stat.mtime);
+      }
+    }
+    for (const [path, { data, mode }] of Object.entries(tree.extra ?? {})) {
+      const fd = create(root, join(tree.to, path));
+      try {
+        writeAll(fd, typeof data === "string" ? Buffer.from(data) : data);
+        fs.fchmodSync(fd, mode ?? 0o644);
+      } finally {
+        fs.closeSync(fd);
+      }
+    }
+  } catch (cause) {
+    if (cause instanceof HarborError || errno(cause) === "EACCES") throw cause;
+    throw new HarborError("transfer.failed", `Cannot carry ${tree.from} to ${tree.to}: ${messageOf(cause)}`, { cause });
+  }
+}
+
+function pathsBelow(folder: string): string[] {
+  const paths: string[] = [];
+  walkTree(folder, ({ path }) => void paths.push(path));
+  return paths;
+}
+
+async function putFile(root: string, target: string, source: string, mode: number, mtime: Date): Promise<void> {
+  const from = fs.openSync(source, O_RDONLY);
+  try {
+    const to = create(root, target);
+    try {
+      const chunk = Buffer.allocUnsafe(Math.min(CHUNK, Math.max(1, fs.fstatSync(from).size)));
+      for (let chunks = 0;; chunks++) {
+        const length = fs.readSync(from, chunk, 0, chunk.length, null);
+        if (length === 0) break;
+        writeAll(to, chunk.subarray(0, length));
+        if (chunks % 8 === 7) await setImmediate(); // a large file must not hold up other episodes
+      }
+      fs.fchmodSync(to, mode);
+      fs.futimesSync(to, mtime, mtime);
+    } finally {
+      fs.closeSync(to);
+    }
+  } finally {
+    fs.closeSync(from);
+  }
+}
+
+function writeAll(fd: number, data: Uint8Array): void {
+  for (let at = 0; at < data.length;) at += fs.writeSync(fd, data, at, data.length - at);
+}
+
+/** Creates a file anew, whatever stood at its name. */
+function create(root: string, path: string): number {
+  return place(root, path, (at) => fs.openSync(at, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600));
+}
+
+function place<T>(root: string, path: string, make: (at: string) => T): T {
+  const [folder, name] = split(path);
+  return inFolder(root, folder, { make: true }, (fd) => {
+    try {
+      return make(below(fd, name));
+    } catch (error) {
+      if (errno(error) !== "EEXIST") throw error;
+      fs.unlinkSync(below(fd, name));
+      return make(below(fd, name));
+    }
+  });
+}
+
+/** Copies a folder out of the sandbox into `to`, which exists and is ours. Throws "transfer.failed"; node's EACCES passes. */
+export async function download(
+  root: string,
+  from: string,
+  to: string,
+  limits: DownloadLimits,
+): Promise<DownloadReport> {
+  const out = new Outgoing(to, limits);
+  try {
+    // The folder stays open while we wait between large files, so it is opened here and not handed to a callback.
+    const held = inFolder(
+      root,
+      from,
+      { make: false },
+      (fd) => fs.openSync(`/proc/self/fd/${fd}`, O_RDONLY | O_DIRECTORY),
+    );
+    try {
+      await out.take(held, "");
+    } finally {
+      fs.closeSync(held);
+    }
+  } catch (cause) {
+    const code = errno(cause);
+    if (code === "ENOENT" || code === "ENOTDIR") return out.report();
+    if (cause instanceof HarborError || code === "EACCES") throw cause;
+    throw new HarborError("transfer.failed", `Cannot bring ${from} out of the sandbox: ${messageOf(cause)}`, { cause });
+  }
+  out.makeLinks();
+  return out.report();
+}
+
+class Outgoing {
+  #files = 0;
+  #bytes = 0;
+  #entries = 0;
+  #refused: { path: string; reason: string }[] = [];
+  #refusedMore = 0;
+  #links = new Map<string, string>();
+
+  constructor(private readonly to: string, private readonly limits: DownloadLimits) {}
+
+  async take(folder: number, prefix: string): Promise<void> {
+    for (const name of fs.readdirSync(`/proc/self/fd/${folder}`).sort()) {
+      const path = prefix === "" ? name : `${prefix}/${name}`;
+      if (++this.#entries > this.limits.maxEntries) {
+        return this.#refuse(path, `more than ${this.limits.maxEntries} entries`);
+      }
+      try {
+        await this.#one(folder, name, path);
+      } catch (error) {
+        if (error instanceof Refused) this.#refuse(path, error.message);
+        else if (errno(error) === "ENOENT") this.#refuse(path, "gone while it was copied, or its name is not UTF-8");
+        else throw error;
+      }
+    }
+  }
+
+  async #one(folder: number, name: string, path: string): Promise<void> {
+    const at = below(folder, name);
+    const stat = fs.lstatSync(at);
+    if (stat.isSymbolicLink()) return void this.#links.set(path, fs.readlinkSync(at));
+    if (stat.isDirectory()) {
+      const fd = fs.openSync(at, FOLDER);
+      try {
+        this.#here(path, (full) => fs.mkdirSync(full, { recursive: true }));
+        return await this.take(fd, path);
+      } finally {
+        fs.closeSync(fd);
+      }
+    }
+    if (!stat.isFile()) {
+      throw new Refused(`it is a ${stat.isFIFO() ? "FIFO" : stat.isSocket() ? "socket" : "device"}`);
+    }
+    if (this.#bytes + stat.size > this.limits.maxBytes) {
+      throw new Refused(`its ${stat.size} bytes go over the limit of ${this.limits.maxBytes}`);
+    }
+    const source = fs.openSync(at, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+    try {
+      if (!fs.fstatSync(source).isFile()) throw new Refused("not a regular file any more");
+      const target = this.#here(path, (full) => {
+        fs.rmSync(full, { force: true, recursive: true });
+        return fs.openSync(full, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, (stat.mode & 0o777) | 0o600);
+      });
+      try {
+        const chunk = Buffer.allocUnsafe(Math.min(CHUNK, Math.max(1, stat.size)));
+        // Never more than was counted above, also when the file grows meanwhile.
+        for (let left = stat.size, chunks = 1; left > 0; chunks++) {
+          const length = fs.readSync(source, chunk, 0, Math.min(left, chunk.length), null);
+          if (length === 0) break;
+          this.#here(path, () => writeAll(target, chunk.subarray(0, length)));
+          left -= length;
+          this.#bytes += length;
+          if (chunks % 8 === 0) await setImmediate();
+        }
+        this.#files++;
+      } finally {
+        fs.closeSync(target);
+      }
+    } finally {
+      fs.closeSync(source);
+    }
+  }
+
+  makeLinks(): void {
+    for (const [path, target] of this.#links) {
+      if (target === "" || !staysInside(path, target, this.#links)) {
+        this.#refuse(path, `a symbolic link out of the folder (${target})`);
+        continue;
+      }
+      this.#here(path, (full) => {
+        fs.rmSync(full, { force: true, recursive: true });
+        fs.symlinkSync(target, full);
+      });
+      this.#files++;
+    }
+  }
+
+  /** A write on this machine's side: its failure is ours, never the task's. */
+  #here<T>(path: string, write: (full: string) => T): T {
+    const full = join(this.to, path);
+    try {
+      return write(full);
+    } catch (cause) {
+      throw new HarborError("transfer.failed", `Cannot write ${full}: ${messageOf(cause)}`, { cause });
+    }
+  }
+
+  #refuse(path: string, reason: string): void {
+    if (this.#refused.length < REFUSALS_KEPT) this.#refused.push({ path, reason });
+    else this.#refusedMore++;
+  }
+
+  report(): DownloadReport {
+    const refused = this.#refusedMore === 0
+      ? this.#refused
+      : [...this.#refused, { path: "…", reason: `${this.#refusedMore} more entries were left out` }];
+    return { files: this.#files, bytes: this.#bytes, refused };
+  }
+}
+
+/** Where a folder is created with its parents, as root: the working directory of a task. */
+export function makeFolder(root: string, path: string): "made" | "there" {
+  try {
+    inFolder(root, path, { make: false }, () => {});
+    return "there";
+  } catch (error) {
+    if (errno(error) !== "ENOENT") throw error;
+    inFolder(root, path, { make: true }, () => {});
+    return "made";
+  }
+}

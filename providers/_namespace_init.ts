@@ -1,0 +1,224 @@
+/**
+ * The two small programs that run as PID 1 of a sandbox. Pure: text and argv only.
+ *
+ * First `sh` runs INIT with all rights of the new namespaces: it mounts, changes the root folder and lets go of this
+ * machine's. Then it becomes `bash` running SESSION with Docker's capability set, before the first word of a task runs:
+ * every command is forked from it, so nothing that a task may have replaced (a loader, setpriv itself) is ever executed
+ * with more rights. Entering from outside (nsenter) would do exactly that.
+ *
+ * SESSION answers lines: `E <id>` runs the launcher `CONTROL/<id>` as a child in its own process group and prints
+ * `S <id> <pid>`; any line makes it print `X <id> <status>` for what has ended since. Bash runs no trap while it reads,
+ * so the other side asks: at once when both output pipes have closed, now and then while they are open. As PID 1 it
+ * reaps orphans and survives `kill -9 -1`. The end of its input is the end of the sandbox.
+ */
+import { Buffer } from "node:buffer";
+import { shellQuote } from "../lib/runtime/runner.ts";
+import { CONTROL } from "./_namespace_mounts.ts";
+
+/**
+ * Docker's default set (20.10) without mknod (no devices cgroup stands behind it here) and, on a shared network,
+ * without net_raw (it would read this machine's traffic).
+ */
+export const CAPABILITIES = [
+  "chown",
+  "dac_override",
+  "fowner",
+  "fsetid",
+  "kill",
+  "setgid",
+  "setuid",
+  "setpcap",
+  "net_bind_service",
+  "net_raw",
+  "sys_chroot",
+  "audit_write",
+  "setfcap",
+];
+
+export function capabilitySet(sharedNetwork: boolean): string {
+  return ["-all", ...CAPABILITIES.filter((name) => !(sharedNetwork && name === "net_raw")).map((name) => `+${name}`)]
+    .join(",");
+}
+
+export interface InitRequest {
+  base: string;
+  setpriv: string;
+  bash: string;
+  /** cgroup.procs files of this sandbox's own groups. */
+  cgroups: readonly string[];
+  /** argv that brings `lo` up; absent where the network namespace came with it up or is shared. */
+  loopback?: readonly string[];
+  /** Kilobytes for the tmpfs when writes stay in memory; undefined keeps them on disk. */
+  memory?: { sizeKb?: number };
+  sharedNetwork: boolean;
+  /** CPUs to stay on (`taskset -c`), where no cgroup holds them. */
+  cpuList?: string;
+  /** Processes allowed, where no cgroup counts them. */
+  maxProcesses?: number;
+  /** Whether nested user namespaces can be forbidden from inside (we own this user namespace). */
+  ownUserNamespace: boolean;
+  /** The sandbox ends by itself after this many seconds without a word from us. */
+  ttlSeconds: number;
+  /** Named pipes to make in the control folder. */
+  pipes: readonly string[];
+  /** Environment of SESSION; commands bring their own. */
+  env: Readonly<Record<string, string>>;
+}
+
+/** INIT: exits with the failing step's message on stderr; prints `P <pid of PID 1 as this machine counts>` first. */
+export function initProgram(request: InitRequest): string {
+  const { base } = request;
+  const q = shellQuote;
+  const steps = ["set -eu", "umask 022", `cd ${q(base)}`];
+  // /proc is still this machine's: the shell reads its own entry there.
+  steps.push("read -r pid _ </proc/self/stat", `echo "P $pid"`);
+  for (const file of request.cgroups) steps.push(`echo 0 >${q(file)}`);
+  steps.push("echo 1000 >/proc/self/oom_score_adj 2>/dev/null || :");
+  if (request.ownUserNamespace) steps.push("echo 0 >/proc/sys/user/max_user_namespaces 2>/dev/null || :");
+  if (request.cpuList !== undefined) steps.push(`taskset -cp ${request.cpuList} $$ >/dev/null`);
+  if (request.memory !== undefined) {
+    const size = request.memory.sizeKb === undefined ? "" : `,size=${request.memory.sizeKb}k`;
+    steps.push(`mount -t tmpfs -o mode=755,nodev${size} tmpfs tree`, "cp -a skeleton/. tree/");
+  }
+  steps.push(`mkfifo -m 600 ${request.pipes.map((name) => `ctl/${name}`).join(" ")}`, "mount --fstab fstab -a");
+  if (request.loopback !== undefined) steps.push(request.loopback.map(q).join(" "));
+  steps.push("cd tree/root", "pivot_root . .old", "umount -l /.old", "rmdir /.old");
+  const environment = Object.entries(request.env).map(([name, value]) => q(`${name}=${value}`)).join(" ");
+  steps.push(
+    `exec env -i ${environment} ${q(request.setpriv)} --bounding-set ${capabilitySet(request.sharedNetwork)} ` +
+      `--inh-caps -all ${q(request.bash)} --norc --noprofile -c ${q(sessionProgram(request))} gym-harbor`,
+  );
+  return steps.join("\n");
+}
+
+function sessionProgram({ ttlSeconds, maxProcesses }: InitRequest): string {
+  const limit = maxProcesses === undefined ? "" : `ulimit -u ${maxProcesses} 2>/dev/null\n`;
+  return `set -m
+${limit}declare -A pids
+kept=
+reap() {
+  local id
+  for id in "\${!pids[@]}"; do
+    [ -e "/proc/\${pids[$id]}" ] && continue
+    wait "\${pids[$id]}" 2>/dev/null
+    printf 'X %s %s\\n' "$id" "$?"
+    unset "pids[$id]"
+  done
+}
+printf 'R\\n'
+while :; do
+  IFS=' ' read -r -t ${Math.max(1, Math.ceil(ttlSeconds))} verb id
+  status=$?
+  [ "$SECONDS" -ge ${Math.max(1, Math.ceil(ttlSeconds))} ] && exit 0
+  if [ "$status" != 0 ]; then
+    [ -z "$kept" ] && exit 0
+    exec sleep "$((${Math.max(1, Math.ceil(ttlSeconds))} - SECONDS))" </dev/null >/dev/null 2>&1
+  fi
+  case $verb in
+    E)
+      ( . "${CONTROL}/$id" ) &
+      pids[$id]=$!
+      printf 'S %s %s\\n' "$id" "$!"
+      ;;
+    K) kept=1 ;;
+  esac
+  reap
+done 2>/dev/null
+`;
+}
+
+export interface Account {
+  uid: number;
+  gid: number;
+  groups: readonly number[];
+  home: string;
+}
+
+export interface LaunchRequest {
+  id: string;
+  run: { script: string } | { argv: readonly string[] };
+  env: Readonly<Record<string, string>>;
+  cwd: string;
+  /** Absent: as the sandbox's root. */
+  account?: Account;
+  setpriv: string;
+  /** Names of the two output pipes in the control folder. */
+  stdout: string;
+  stderr: string;
+}
+
+/**
+ * Names that bash gives a meaning of its own or will not let us set: they travel by `env` (their values may show in a
+ * process list for the blink until `env` has become the command), as do names that are no shell names.
+ */
+const SHELL_OWN = new Set(
+  ("BASHOPTS BASHPID BASH_ARGC BASH_ARGV BASH_COMMAND BASH_LINENO BASH_SUBSHELL BASH_VERSINFO COMP_WORDBREAKS DIRSTACK " +
+    "EPOCHREALTIME EPOCHSECONDS EUID FUNCNAME GROUPS HISTCMD IFS LINENO OPTIND POSIXLY_CORRECT PPID PS4 RANDOM SECONDS " +
+    "SHELLOPTS SRANDOM UID _").split(" "),
+);
+
+/** A script longer than this does not fit one argument of execve (MAX_ARG_STRLEN is 131,072 bytes). */
+const LONGEST_ARGUMENT = 100_000;
+
+/** The launcher file of one command, and the script beside it when that is too long for an argument. */
+export function launcher(request: LaunchRequest): { launcher: string; script?: string } {
+  const q = shellQuote;
+  const lines: string[] = [];
+  const byEnv: string[] = [];
+  for (const [name, value] of Object.entries(request.env)) {
+    if (value.includes("\0")) continue;
+    if (/^[A-Za-z_][A-Za-z0-9_]*$/.test(name) && !SHELL_OWN.has(name)) lines.push(`export ${name}=${q(value)}`);
+    else if (name !== "" && !name.includes("=")) byEnv.push(q(`${name}=${value}`));
+  }
+  lines.push(`cd -- ${q(request.cwd)} || { printf 'F %s cwd\\n' ${request.id}; exit 126; }`);
+  lines.push("unset OLDPWD");
+  const shell = `if [ -x /bin/bash ]; then shell=/bin/bash; else shell=/bin/sh; fi\n` +
+    `[ -x $shell ] || { printf 'F %s shell\\n' ${request.id}; exit 126; }`;
+  let script: string | undefined;
+  let command: string;
+  let redirect = `</dev/null`;
+  if ("argv" in request.run) command = request.run.argv.map(q).join(" ");
+  else {
+    lines.push(shell);
+    if (request.run.script.length * 4 < LONGEST_ARGUMENT || Buffer.byteLength(request.run.script) < LONGEST_ARGUMENT) {
+      command = `$shell -c ${q(request.run.script)}`;
+    } else {
+      script = request.run.script;
+      redirect += ` 8<${CONTROL}/${request.id}.script`;
+      // The dot keeps trailing newlines, which $( ) would eat.
+      command = `$shell -c 's=$(cat <&8; echo .); exec 8<&-; eval "\${s%.}"'`;
+    }
+  }
+  if (byEnv.length > 0) command = `/usr/bin/env ${byEnv.join(" ")} ${command}`;
+  if (request.account !== undefined) {
+    const { uid, gid, groups } = request.account;
+    const extra = groups.length > 0 ? `--groups ${groups.join(",")}` : "--clear-groups";
+    lines.push(`[ -x ${q(request.setpriv)} ] || { printf 'F %s setpriv\\n' ${request.id}; exit 126; }`);
+    command = `${q(request.setpriv)} --reuid ${uid} --regid ${gid} ${extra} ${command}`;
+  }
+  lines.push(`exec ${redirect} >${CONTROL}/${request.stdout} 2>${CONTROL}/${request.stderr}`, `exec ${command}`);
+  return { launcher: lines.join("\n") + "\n", ...(script !== undefined && { script }) };
+}
+
+/** What a user name or number means, by the sandbox's own /etc/passwd and /etc/group. Undefined: no such user. */
+export function accountOf(user: string, passwd: string, group: string): Account | undefined {
+  const [name, groupName] = user.split(":", 2) as [string, string | undefined];
+  const numeric = /^\d+$/.test(name);
+  const groups = group.split("\n").map((line) => line.split(":"));
+  const row = passwd.split("\n").map((line) => line.split(":")).find((fields) =>
+    fields.length >= 6 && (fields[0] === name || (numeric && fields[2] === name))
+  );
+  if (row === undefined && !numeric) return undefined;
+  const uid = row === undefined ? Number(name) : Number(row[2]);
+  let gid = row === undefined ? 0 : Number(row[3]);
+  let extra = row === undefined
+    ? []
+    : groups.filter((fields) => fields[3]?.split(",").includes(row[0]!)).map((fields) => Number(fields[2]));
+  if (groupName !== undefined) {
+    const known = groups.find((fields) => fields[0] === groupName);
+    if (known === undefined && !/^\d+$/.test(groupName)) return undefined;
+    gid = known === undefined ? Number(groupName) : Number(known[2]);
+    extra = [];
+  }
+  return { uid, gid, groups: [...new Set(extra)].filter(Number.isInteger), home: row?.[5] || "/" };
+}

@@ -1,0 +1,315 @@
+/**
+ * `host`: a sandbox without an engine and without an image. Each one is a throw-away copy-on-write view of this
+ * machine's own root in its own user, mount, pid, ipc, uts and network namespaces, made with util-linux, as root and as
+ * a plain user. It guards against accidents and ordinary agents, not against exploits of the kernel, which it shares.
+ *
+ * Options (`sandbox.host.…`): `network=host` shares this machine's network; `run=all|no-install|skip` says which RUN
+ * lines of a Dockerfile are run (default `no-install`); `storage=disk|memory|read-only` fixes where writes go, which is
+ * otherwise found out by trying.
+ */
+import { mkdirSync, readdirSync, readFileSync, rmdirSync } from "node:fs";
+import { join } from "node:path";
+import process from "node:process";
+import type { Emit } from "../lib/events.ts";
+import { HarborError } from "../lib/errors.ts";
+import { Shared } from "../lib/runtime/pool.ts";
+import { isAlive, type Owner, startTime } from "../lib/sandbox/owner.ts";
+import type {
+  Diagnosis,
+  ImageNeed,
+  Leftover,
+  Network,
+  OwnerFilter,
+  PreparedImage,
+  ProviderDeps,
+  Sandbox,
+  SandboxProvider,
+  SandboxSpec,
+  SweepReport,
+} from "../lib/sandbox/provider.ts";
+import { removeScratch, scratchFolders, scratchRoot } from "../lib/sandbox/scratch.ts";
+import { diagnoseHost } from "./_host_diagnose.ts";
+import { applyDockerfile, type HostImage } from "./_host_dockerfile.ts";
+import { lookAtMachine, type Machine } from "./_host_machine.ts";
+import { Networks } from "./_host_networks.ts";
+import { findHidden, makeMask, type Mask } from "./_host_private.ts";
+import { type Proxy, startProxy } from "./_host_proxy.ts";
+import {
+  type HostSandbox,
+  openSandbox,
+  removeBase,
+  removeBaseNow,
+  type SandboxState,
+  STATE,
+  type Way,
+} from "./_host_sandbox.ts";
+import type { Storage } from "./_namespace_mounts.ts";
+import { killAll } from "./_namespace_tree.ts";
+
+/** Folder of sandboxes below a run's scratch folder. */
+const BOXES = "host";
+
+const STORAGES: Storage[] = ["disk", "memory", "read-only"];
+const RUN_MODES = ["all", "no-install", "skip"] as const;
+export type RunMode = typeof RUN_MODES[number];
+
+interface HostOptions {
+  network: "host" | undefined;
+  run: RunMode;
+  storage: Storage | undefined;
+}
+
+/** Throws "usage" for an option or value that there is not. */
+export function readOptions(options: Readonly<Record<string, unknown>>): HostOptions {
+  const one = <T extends string>(name: string, values: readonly T[]): T | undefined => {
+    const value = options[name];
+    if (value === undefined || values.includes(value as T)) return value as T | undefined;
+    throw new HarborError("usage", `sandbox.host.${name} is ${JSON.stringify(value)}, must be ${values.join(" or ")}`);
+  };
+  const known = ["network", "run", "storage"];
+  const unknown = Object.keys(options).find((name) => !known.includes(name));
+  if (unknown !== undefined) {
+    throw new HarborError("usage", `unknown option sandbox.host.${unknown}`, { hint: `there are ${known.join(", ")}` });
+  }
+  const network = one("network", ["host", "relay"] as const);
+  return {
+    network: network === "host" ? "host" : undefined,
+    run: one("run", RUN_MODES) ?? "no-install",
+    storage: one("storage", STORAGES),
+  };
+}
+
+export class HostProvider implements SandboxProvider {
+  readonly name = "host";
+  readonly #options: HostOptions;
+  readonly #shared = new Shared<unknown>();
+  readonly #open = new Set<HostSandbox>();
+  #way: Way;
+  #wayProven = false;
+  #next = 0;
+  #networks: Networks | undefined;
+  #proxy: Proxy | undefined;
+
+  constructor(private readonly deps: ProviderDeps) {
+    this.#options = readOptions(deps.options);
+    this.#way = { storage: this.#options.storage ?? "disk", sysfs: true };
+  }
+
+  diagnose(signal: AbortSignal): Promise<Diagnosis> {
+    return diagnoseHost(this.deps, signal, (deps) => new HostProvider({ ...deps, options: {} }));
+  }
+
+  async prepare(need: ImageNeed, signal: AbortSignal, emit: Emit): Promise<PreparedImage> {
+    const machine = await this.#machine();
+    const image = await applyDockerfile(need, {
+      machine,
+      mode: this.#options.run,
+      scratch: this.deps.scratch,
+      shared: this.#shared,
+      emit,
+      open: (spec) => this.#openBox({ ...spec, network: need.network }, signal, []),
+    }, signal);
+    this.#refuseOtherUsers(machine, need, image);
+    if (this.#networkOf(need.network) === "public") (await this.#publicNetworks(machine)).warm().catch(() => {});
+    return image;
+  }
+
+  #refuseOtherUsers(machine: Machine, need: ImageNeed, image: PreparedImage): void {
+    if (machine.ids !== "own") return;
+    const other = [...need.users, image.user].find((user) =>
+      user !== undefined && !/^(|root|0)(:(root|0))?$/.test(user)
+    );
+    if (other === undefined) return;
+    throw new HarborError(
+      "task.unsupported",
+      `${need.taskId} runs commands as ${other}, and only one id can be had here`,
+      {
+        hint: `${machine.idsReason}; an administrator mends it with: apt-get install uidmap; ` +
+          `usermod --add-subuids 100000-165535 --add-subgids 100000-165535 ${
+            this.deps.env.USER ?? process.getuid?.() ?? ""
+          }`,
+      },
+    );
+  }
+
+  async open(spec: SandboxSpec, signal: AbortSignal): Promise<Sandbox> {
+    const layers = (spec.image.handle as HostImage | undefined)?.layers ?? [];
+    return await this.#openBox(spec, signal, layers);
+  }
+
+  async #openBox(spec: SandboxSpec, signal: AbortSignal, layers: string[]): Promise<HostSandbox> {
+    const machine = await this.#machine();
+    const network = this.#networkOf(spec.network);
+    if (network === "no-network" && machine.loopback === undefined) {
+      throw new HarborError("task.unsupported", "No program here can bring up loopback in a network of its own", {
+        hint: "install iproute2",
+      });
+    }
+    const networks = network === "public" ? await this.#publicNetworks(machine) : undefined;
+    for (;;) {
+      const way = this.#way;
+      const mask = await this.#mask(machine, spec.hide ?? []);
+      const folder = join(this.deps.scratch, BOXES);
+      mkdirSync(folder, { recursive: true, mode: 0o700 });
+      const serial = `${spec.episode}-${++this.#next}`.replace(/[^A-Za-z0-9_.-]/g, "_");
+      const base = join(folder, serial);
+      mkdirSync(base, { mode: 0o700 });
+      try {
+        const box = await openSandbox({
+          spec,
+          machine,
+          mask,
+          layers,
+          way,
+          network,
+          networks,
+          base,
+          id: `gym-harbor-${spec.owner.run}-${serial}`,
+          runner: this.deps.runner,
+          clock: this.deps.clock,
+        }, signal);
+        this.#wayProven = true;
+        this.#open.add(box);
+        const dispose = box[Symbol.asyncDispose].bind(box);
+        box[Symbol.asyncDispose] = () => dispose().finally(() => this.#open.delete(box));
+        return box;
+      } catch (error) {
+        if (!this.#tryAnotherWay(way, error)) throw error;
+      }
+    }
+  }
+
+  /** After a refused mount: what this kernel or disk cannot do is left out from then on, and the row says so. */
+  #tryAnotherWay(failed: Way, error: unknown): boolean {
+    if (this.#wayProven || !(error instanceof HarborError) || error.code !== "sandbox.failed") return false;
+    if (failed !== this.#way) return true; // somebody else found out meanwhile
+    const said = String(error.details?.stderr ?? "");
+    if (failed.sysfs && /\/root\/sys\b/.test(said)) {
+      this.#way = { ...failed, sysfs: false };
+      return true;
+    }
+    const next = STORAGES[STORAGES.indexOf(failed.storage) + 1];
+    if (this.#options.storage !== undefined || next === undefined || !/mount/.test(said)) return false;
+    this.#way = { ...failed, storage: next };
+    return true;
+  }
+
+  #networkOf(asked: Network): Network {
+    return asked === "public" && this.#options.network === "host" ? "host" : asked;
+  }
+
+  #machine(): Promise<Machine> {
+    return this.#shared.get("machine", () => lookAtMachine(this.deps.runner)) as Promise<Machine>;
+  }
+
+  #mask(machine: Machine, hide: readonly string[]): Promise<Mask> {
+    const all = [...new Set([...hide, this.deps.scratch, scratchRoot(this.deps.env)])].sort();
+    return this.#shared.get(`mask ${JSON.stringify(all)}`, () => {
+      const layer = join(this.deps.scratch, `mask-${++this.#next}`);
+      const hidden = findHidden(machine.view.folders, all, process.getuid?.() ?? 0);
+      return makeMask(layer, machine.view.folders, [...hidden, ...machine.view.network], {
+        ownIds: machine.mode === "user",
+        runner: this.deps.runner,
+      });
+    }) as Promise<Mask>;
+  }
+
+  #publicNetworks(machine: Machine): Promise<Networks> {
+    return this.#shared.get("networks", async () => {
+      this.#proxy = await startProxy(join(this.deps.scratch, "proxy.sock"), this.deps.env);
+      this.#networks = new Networks(machine, { runner: this.deps.runner, socket: this.#proxy.socket });
+      return this.#networks;
+    }) as Promise<Networks>;
+  }
+
+  list(filter: OwnerFilter): Promise<Leftover[]> {
+    return Promise.resolve(this.#leftovers(filter).map(({ leftover }) => leftover));
+  }
+
+  #leftovers(filter: OwnerFilter): { leftover: Leftover; base: string; state: SandboxState }[] {
+    const found: { leftover: Leftover; base: string; state: SandboxState }[] = [];
+    for (const { folder, owner } of scratchFolders(scratchRoot(this.deps.env))) {
+      if (filter.run !== undefined && owner.run !== filter.run) continue;
+      for (const base of boxesIn(folder)) {
+        const state = stateOf(base);
+        const ageMs = this.deps.clock.now().getTime() - Date.parse(state.created);
+        if (filter.olderThanMs !== undefined && ageMs < filter.olderThanMs) continue;
+        found.push({ base, state, leftover: { id: state.id, provider: "host", owner, alive: isAlive(owner), ageMs } });
+      }
+    }
+    return found;
+  }
+
+  async sweep(filter: OwnerFilter): Promise<SweepReport> {
+    const report: SweepReport = { removed: [], failed: [] };
+    const dead = (owner: Owner) => filter.evenAlive === true || isAlive(owner) === false;
+    for (const { leftover, base, state } of this.#leftovers(filter)) {
+      if (!dead(leftover.owner)) continue;
+      endState(state);
+      await removeBase(base, await this.#machine(), this.deps.runner);
+      for (const group of state.groups) removeGroup(group);
+      if (boxesIn(join(base, "../..")).includes(base)) {
+        report.failed.push({ id: state.id, reason: `${base} could not be removed` });
+      } else report.removed.push(state.id);
+    }
+    if (filter.olderThanMs === undefined) {
+      for (const { folder, owner } of scratchFolders(scratchRoot(this.deps.env))) {
+        const wanted = filter.run === undefined || owner.run === filter.run;
+        if (!wanted || isAlive(owner) !== false || boxesIn(folder).length > 0) continue;
+        try {
+          removeScratch(folder);
+        } catch (error) {
+          report.failed.push({ id: folder, reason: String(error) });
+        }
+      }
+    }
+    return report;
+  }
+
+  sweepNow(run: string): void {
+    for (const box of this.#open) box.closeNow();
+    this.#networks?.close();
+    this.#proxy?.close();
+    for (const { base, state } of this.#leftovers({ run })) {
+      endState(state);
+      removeBaseNow(base);
+    }
+  }
+
+  /** Ends the relays and the proxy; sandboxes are closed by who opened them. */
+  [Symbol.asyncDispose](): Promise<void> {
+    this.#networks?.close();
+    this.#proxy?.close();
+    return Promise.resolve();
+  }
+}
+
+function boxesIn(folder: string): string[] {
+  try {
+    return readdirSync(join(folder, BOXES)).map((name) => join(folder, BOXES, name));
+  } catch {
+    return [];
+  }
+}
+
+function stateOf(base: string): SandboxState {
+  try {
+    return JSON.parse(readFileSync(join(base, STATE), "utf8")) as SandboxState;
+  } catch {
+    return { id: base, groups: [], created: new Date(0).toISOString() };
+  }
+}
+
+/** Kills what still runs in a sandbox whose owner is dead (a kept one, say), when it is the same process. */
+function endState(state: SandboxState): void {
+  const { init } = state;
+  if (init !== undefined && init.start !== "" && startTime(init.pid) === init.start) killAll([init.pid]);
+}
+
+function removeGroup(group: string): void {
+  try {
+    rmdirSync(group);
+  } catch {
+    // not empty yet, or gone
+  }
+}
