@@ -12,7 +12,7 @@ import { EXIT, HarborError } from "../errors.ts";
 import { systemClock } from "./clock.ts";
 import { standardOutputs } from "./output.ts";
 import { inheritedEnv, systemRunner } from "./runner.ts";
-import { maybeTerminal, stderrTerminal, visible } from "./terminal.ts";
+import { maybeTerminal, stderrTerminal, terminalText, visible } from "./terminal.ts";
 
 export interface ProcessContext {
   ctx: Context;
@@ -50,8 +50,10 @@ export function processContext(options: { verbose?: boolean } = {}): ProcessCont
   const env = inheritedEnv();
   const { out, err } = standardOutputs();
   const terminal = stderrTerminal(env);
-  const shown = maybeTerminal(1) ? visible : (text: string) => text;
-  const note = (line: string) => err.write(visible(line) + "\n");
+  const typed = terminalText(env);
+  const shown = maybeTerminal(1) ? typed : (text: string) => text;
+  const noted = maybeTerminal(2) ? typed : visible;
+  const note = (line: string) => err.write(noted(line) + "\n");
   const ctx: Context = {
     runner: systemRunner(options.verbose ? (line) => note(`+ ${line}`) : undefined),
     clock: systemClock,

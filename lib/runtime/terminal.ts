@@ -40,3 +40,27 @@ export function visible(text: string): string {
     return code < 0x100 ? `\\x${code.toString(16).padStart(2, "0")}` : `\\u${code.toString(16)}`;
   });
 }
+
+/** Signs of ours that a terminal without UTF-8 would garble, and how they are typed. */
+const TYPED: Record<string, string> = {
+  "…": "...",
+  "–": "-",
+  "—": "-",
+  "·": "-",
+  "×": "x",
+  "→": "->",
+  "≤": "<=",
+  "≥": ">=",
+  "−": "-",
+};
+
+/** Whether the locale is one of UTF-8, by the variable that decides (POSIX: LC_ALL, LC_CTYPE, LANG). */
+export function isUtf8Locale(env: Readonly<Record<string, string | undefined>>): boolean {
+  return /utf-?8/i.test(env.LC_ALL || env.LC_CTYPE || env.LANG || "");
+}
+
+/** How text reaches a terminal with this environment: visible(), and signs typed where the locale is not UTF-8. */
+export function terminalText(env: Readonly<Record<string, string | undefined>>): (text: string) => string {
+  if (isUtf8Locale(env)) return visible;
+  return (text) => visible(text).replace(/[…–—·×→≤≥−]/g, (sign) => TYPED[sign]!);
+}

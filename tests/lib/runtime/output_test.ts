@@ -7,7 +7,6 @@ import process from "node:process";
 import { spawnSync } from "node:child_process";
 import { LineWriter } from "../../../lib/runtime/output.ts";
 import { selfArgv } from "../../../lib/runtime/self.ts";
-import { visible } from "../../../lib/runtime/terminal.ts";
 
 test("LineWriter keeps the order and loses nothing", async () => {
   const folder = mkdtempSync(join(tmpdir(), "gh-output-"));
@@ -41,15 +40,3 @@ test("a reader that leaves ends our output, not our exit code", () => {
   assert.match(piped.stderr, /exit 0/);
   assert.doesNotMatch(piped.stderr, /EPIPE|at /);
 });
-
-for (
-  const [what, text, shown] of [
-    ["escape sequences", "a\x1b[31mred\x1b]0;t\x07", "a\\x1b[31mred\\x1b]0;t\\x07"],
-    ["C1 codes", "a\u009b2Jb", "a\\x9b2Jb"],
-    ["carriage returns", "100%\rdone", "100%\\x0ddone"],
-    ["bidirectional overrides", "a\u202eb", "a\\u202eb"],
-    ["nothing in ordinary text", "ä € 日本 😀\tx\ny", "ä € 日本 😀\tx\ny"],
-  ] as const
-) {
-  test(`visible() shows ${what}`, () => assert.equal(visible(text), shown));
-}
