@@ -28,6 +28,7 @@ function folderHash(tree: TaskTree, reader: FileReader, folder: string, above: r
   for (const { path, name, kind } of readFolder(tree.folder, folder)) {
     if (kind === "other" || tree.ignore().excludes(path, kind)) continue;
     const target = kind === "link" ? tree.target(path) : undefined;
+    if (target !== undefined) tree.refuseEscape(path);
     if (kind === "file" || target?.isFile()) {
       descriptors.push(`data:${reader.sum(tree.at(path))}\0name:${name}`);
     } else if (kind === "dir" || target?.isDirectory()) {

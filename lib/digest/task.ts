@@ -4,8 +4,7 @@
  * values: modes, times, order, locale and machine do not matter.
  */
 import { hash } from "node:crypto";
-import { readFileSync, readlinkSync, realpathSync } from "node:fs";
-import { dirname, relative, resolve } from "node:path";
+import { readFileSync } from "node:fs";
 import { HarborError, messageOf } from "../errors.ts";
 import { parsePatterns, verdictOn } from "../files/gitignore.ts";
 import type { Entry } from "../files/tree.ts";
@@ -81,17 +80,11 @@ export const packageHash = (folder: string): string => packageHashOf(new TaskTre
 export const dirhash = (folder: string): string => dirhashOf(new TaskTree(folder), new FileReader());
 
 function contextHashOf(tree: TaskTree, reader: FileReader, dockerImage: string | undefined): string {
-  if (tree.escapes("environment")) throw escape("environment");
+  if (tree.escapes("environment")) tree.refuseEscape("environment");
   const prefix = "environment/".length;
   const entries = tree.below("environment").map((entry) => ({ ...entry, path: entry.path.slice(prefix) }));
   return contextHash(tree.at("environment"), { dockerImage, reader, entries });
 }
-
-const escape = (path: string): HarborError =>
-  new HarborError("task.invalid", `Task file escapes the task folder: ${path}`, {
-    hint: "put the folder itself there",
-    details: { path },
-  });
 
 const DIGEST_FILES = ["task.toml", "instruction.md", "README.md", "trajectory.json", "task_data.json"];
 const LEFTOVER = /(?:^|\/)(?:__pycache__|\.DS_Store|[^/]*(?:\.pyc|\.swp|\.swo|~))(?:\/|$)/;
@@ -120,15 +113,8 @@ function leadsToFile(tree: TaskTree, path: string): boolean {
       details: { path },
     });
   }
-  const root = realpathSync(tree.folder);
-  const place = target === undefined
-    ? resolve(realpathSync(dirname(tree.at(path))), readlinkSync(tree.at(path)))
-    : realpathSync(tree.at(path));
-  if (`${place}/`.startsWith(`${root}/`)) return target?.isFile() ?? false;
-  throw new HarborError("task.invalid", `Task file escapes the task folder: ${path}`, {
-    hint: `it leads to ${relative(root, place)}; put the file itself there`,
-    details: { path },
-  });
+  tree.refuseEscape(path);
+  return target?.isFile() ?? false;
 }
 
 const PACKAGE_FILES = ["task.toml", "instruction.md", "README.md", "trajectory.json"];
@@ -142,7 +128,10 @@ function packageHashOf(tree: TaskTree, reader: FileReader): string {
   const add = ({ path, kind }: Entry): void => {
     if (kind !== "file" && kind !== "link") return;
     if (leftOut(path) || ignore.excludes(path, kind)) return;
-    if (kind === "link" && !tree.target(path)?.isFile()) return;
+    if (kind === "link") {
+      if (!tree.target(path)?.isFile()) return;
+      tree.refuseEscape(path); // Harbor would take what it leads to, but no two machines have the same
+    }
     lines += `${path}\0${reader.sum(tree.at(path))}\n`;
   };
   for (const entry of tree.root()) {
@@ -153,7 +142,7 @@ function packageHashOf(tree: TaskTree, reader: FileReader): string {
       add(entry);
     } else if (TASK_FOLDERS.includes(entry.name)) {
       if (kind !== "dir") throw new HarborError("task.invalid", `Cannot package ${entry.name}/: it is not a folder`);
-      if (tree.escapes(entry.name)) throw escape(entry.name);
+      if (entry.kind === "link") tree.refuseEscape(entry.name);
       tree.below(entry.name).forEach(add);
     }
   }
@@ -172,6 +161,7 @@ function packageFilter(tree: TaskTree): (path: string) => boolean {
   if (found === undefined || (found.kind === "link" && tree.target(".gitignore") === undefined)) {
     return (path) => PACKAGE_LEFTOVER.test(path);
   }
+  if (found.kind === "link") tree.refuseEscape(".gitignore");
   if (!tree.target(".gitignore")?.isFile()) {
     throw new HarborError("task.invalid", "Cannot read .gitignore: it is not a file");
   }

@@ -1,5 +1,7 @@
 /** What lies in a task folder, listed once for all of its hashes. */
-import { realpathSync, type Stats } from "node:fs";
+import { readlinkSync, realpathSync, type Stats } from "node:fs";
+import { dirname, resolve } from "node:path";
+import { HarborError } from "../errors.ts";
 import { type Entry, isFolder, readFolder, statTarget, walkTree } from "../files/tree.ts";
 import { type HarborIgnore, NO_PATTERNS, readHarborIgnore } from "../task/harborignore.ts";
 
@@ -16,6 +18,7 @@ export class TaskTree {
   #root: Entry[] | undefined;
   #below = new Map<string, Entry[]>();
   #ignore: HarborIgnore | undefined;
+  #realFolder: string | undefined;
 
   constructor(readonly folder: string) {}
 
@@ -43,8 +46,25 @@ export class TaskTree {
   /** Whether one of the task's folders is a link that leads out: a link to `/` must not make us read the machine. */
   escapes(name: string): boolean {
     const isLink = this.root().some((entry) => entry.name === name && entry.kind === "link");
-    return isLink && isFolder(this.at(name)) &&
-      !`${realpathSync(this.at(name))}/`.startsWith(`${realpathSync(this.folder)}/`);
+    return isLink && isFolder(this.at(name)) && this.#leadsOut(name);
+  }
+
+  /** Throws HarborError "task.invalid" when a link leads out of the task folder, also to where nothing is. */
+  refuseEscape(path: string): void {
+    if (!this.#leadsOut(path)) return;
+    throw new HarborError("task.invalid", `Task file escapes the task folder: ${path}`, {
+      hint: "put what it leads to there",
+      details: { path },
+    });
+  }
+
+  #leadsOut(path: string): boolean {
+    this.#realFolder ??= realpathSync(this.folder);
+    const at = this.at(path);
+    const place = this.target(path) === undefined
+      ? resolve(realpathSync(dirname(at)), readlinkSync(at))
+      : realpathSync(at);
+    return !`${place}/`.startsWith(`${this.#realFolder}/`);
   }
 
   /** Whether there is an entry of this name directly in the task folder; false where it cannot be listed. */

@@ -31,7 +31,7 @@ export const NO_PATTERNS: HarborIgnore = { excludes: (path) => isIgnoreFile(path
  */
 export function readHarborIgnore(taskFolder: string): HarborIgnore {
   const rules = new Rules(taskFolder);
-  for (const scope of scopesOf(taskFolder)) rules.readBelow(scope);
+  for (const scope of scopesOf(taskFolder)) rules.readScope(scope);
   return rules;
 }
 
@@ -53,11 +53,16 @@ class Rules implements HarborIgnore {
 
   constructor(readonly taskFolder: string) {}
 
-  readBelow(folder: string): void {
+  /** A folder that is a link out of the task is not looked into. */
+  readScope(folder: string): void {
+    if (this.#inside(folder) !== undefined) this.#readBelow(folder);
+  }
+
+  #readBelow(folder: string): void {
     for (const { path, name, kind } of readFolder(this.taskFolder, folder)) {
       if (name === NAME) continue; // one that has nothing to say about is never read
       this.#patternsOf(folder);
-      if (kind === "dir" && !this.#byName(path, true)) this.readBelow(path);
+      if (kind === "dir" && !this.#byName(path, true)) this.#readBelow(path);
     }
   }
 
