@@ -6,20 +6,26 @@
  */
 import { Buffer } from "node:buffer";
 import { fstatSync, write } from "node:fs";
-import { errno } from "../errors.ts";
+import { errno, messageOf } from "../errors.ts";
 
 const RETRY_MS = 5;
 
 export class LineWriter {
   #queued: string[] = [];
   #draining: Promise<void> | undefined;
-  #readerLeft = false;
+  #ended = false;
+  #fault: string | undefined;
 
   constructor(private readonly fd: number) {}
 
+  /** Why lines were lost although somebody wanted them (a full disk); undefined when none were. */
+  get fault(): string | undefined {
+    return this.#fault;
+  }
+
   /** Queues `text`; returns at once. */
   write(text: string): void {
-    if (this.#readerLeft) return;
+    if (this.#ended) return;
     this.#queued.push(text);
     this.#draining ??= this.#drain();
   }
@@ -33,9 +39,11 @@ export class LineWriter {
     await Promise.resolve(); // lines of one turn leave in one write
     while (this.#queued.length > 0) {
       const bytes = Buffer.from(this.#queued.splice(0).join(""));
-      if (await writeAll(this.fd, bytes)) continue;
-      this.#readerLeft = true;
+      const error = await writeAll(this.fd, bytes);
+      if (error === undefined) continue;
+      this.#ended = true;
       this.#queued = [];
+      if (errno(error) !== "EPIPE" && errno(error) !== "EBADF") this.#fault = messageOf(error);
     }
     this.#draining = undefined;
   }
@@ -56,15 +64,14 @@ function identity(fd: number): string {
   }
 }
 
-/** Whether all bytes left; false when the reader is gone or the disk is full: nobody is there to be told. */
-async function writeAll(fd: number, bytes: Buffer): Promise<boolean> {
+/** Undefined when all bytes left, else the error that stopped them: EPIPE when the reader is gone. */
+async function writeAll(fd: number, bytes: Buffer): Promise<unknown> {
   for (let at = 0; at < bytes.length;) {
     const { error, written } = await new Promise<{ error: unknown; written: number }>((resolve) => {
       write(fd, bytes, at, bytes.length - at, null, (error, written) => resolve({ error, written }));
     });
     if (error === null || error === undefined) at += written;
     else if (errno(error) === "EAGAIN") await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
-    else if (errno(error) !== "EINTR") return false;
+    else if (errno(error) !== "EINTR") return error;
   }
-  return true;
 }

@@ -18,8 +18,8 @@ export interface ProcessContext {
   ctx: Context;
   /** Which signal came first, if any: its exit code. */
   interruptedExit(): number | undefined;
-  /** Waits until everything printed has left this process. */
-  flush(): Promise<void>;
+  /** Waits until everything printed has left this process. False when results on stdout were lost, which stderr says. */
+  flush(): Promise<boolean>;
 }
 
 export function processContext(options: { verbose?: boolean } = {}): ProcessContext {
@@ -74,7 +74,12 @@ export function processContext(options: { verbose?: boolean } = {}): ProcessCont
   return {
     ctx,
     interruptedExit: () => interrupted,
-    flush: async () => void (await Promise.all([out.flush(), err.flush()])),
+    flush: async () => {
+      await out.flush();
+      if (out.fault !== undefined) note(`error[store.unwritable]: Cannot write to stdout: ${out.fault}`);
+      await err.flush();
+      return out.fault === undefined;
+    },
   };
 }
 

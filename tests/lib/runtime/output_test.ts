@@ -40,3 +40,13 @@ test("a reader that leaves ends our output, not our exit code", () => {
   assert.match(piped.stderr, /exit 0/);
   assert.doesNotMatch(piped.stderr, /EPIPE|at /);
 });
+
+test("results that a full disk swallowed are named, with exit 3", () => {
+  const [program, ...args] = selfArgv(["--version"]);
+  const full = spawnSync("sh", ["-c", '"$0" "$@" > /dev/full', program!, ...args], {
+    encoding: "utf8",
+    env: process.env,
+  });
+  assert.match(full.stderr, /^error\[store.unwritable\]: Cannot write to stdout: ENOSPC/);
+  assert.equal(full.status, 3);
+});
