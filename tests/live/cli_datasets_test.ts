@@ -20,7 +20,15 @@ async function check(path: string, ...more: string[]): Promise<{ code: number | 
 const ENVIRONMENT = `[environment]\ndocker_image = "x"\n`;
 
 /** A task.toml, the verdict of `check` and what must be said about it. */
-const TOMLS: { id: string; title: string; toml: string; ok: boolean; says?: RegExp; strictOk?: boolean }[] = [
+const TOMLS: {
+  id: string;
+  title: string;
+  toml: string;
+  ok: boolean;
+  says?: RegExp;
+  strictOk?: boolean;
+  resolved?: RegExp;
+}[] = [
   {
     id: "D1",
     title: "[task] without a name loads under the folder's",
@@ -29,7 +37,13 @@ const TOMLS: { id: string; title: string; toml: string; ok: boolean; says?: RegE
     says: /name/,
     strictOk: false,
   },
-  { id: "D2", title: `memory = "8G" is not ignored`, toml: `${ENVIRONMENT}memory = "8G"\n`, ok: true, says: /memory/ },
+  {
+    id: "D2",
+    title: `memory = "8G" means 8192 MB`,
+    toml: `${ENVIRONMENT}memory = "8G"\n`,
+    ok: true,
+    resolved: /"memory_mb":8192\b/,
+  },
   {
     id: "D2",
     title: "memory = 4096 is not ignored in silence",
@@ -93,6 +107,10 @@ for (const row of TOMLS) {
     assert.equal(lines[0]!.id, "the-task", told);
     assert.equal(code, row.ok ? 0 : 1, told);
     if (row.says !== undefined) assert.match(JSON.stringify([lines[0]!.errors, lines[0]!.warnings]), row.says, told);
+    if (row.resolved !== undefined) {
+      const resolved = await check(task, "--resolved");
+      assert.match(JSON.stringify(resolved.lines[0]), row.resolved);
+    }
     if (row.strictOk !== undefined) {
       const strict = await check(task, "--strict");
       assert.equal(strict.lines[0]!.ok, row.strictOk, JSON.stringify(strict.lines));
