@@ -142,7 +142,8 @@ function follow(client: Started, plan: ExecPlan, onStart: () => void): Promise<E
           if (++ends === 2 && !deadlineHit) end({ kind: "exit", exitCode, durationMs: sinceRun() });
       }
     };
-    const out = new MarkerStream(secret, (chunk) => plan.out.push(chunk), onMarker);
+    // Docker 20.10 says on stdout what it could not start (a user that is not there).
+    const out = new MarkerStream(secret, (chunk) => (launched === undefined ? noise : plan.out).push(chunk), onMarker);
     // Before the command begins stderr is the client's and our own; afterwards it is the command's.
     const err = new MarkerStream(secret, (chunk) => (runAt === undefined ? noise : plan.err).push(chunk), onMarker);
     client.stdout.on("data", (chunk) => out.push(chunk));

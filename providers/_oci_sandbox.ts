@@ -256,6 +256,8 @@ export class OciSandbox implements Sandbox {
     const env = { ...this.facts.spec.env, ...command?.env };
     checkVariables(env);
     const sweep = command !== undefined && !survives(command.purpose);
+    // A reference solution past its limit is over with all it started; only an agent works on through its services.
+    const wide = command !== undefined && command.purpose !== "agent";
     const byClient = Object.keys(env).filter((name) => !shellCanExport(name));
     return await runExec(runner, gate, {
       argv: execArgv(program, { name: this.id, user, archive: more.archive !== undefined, envNames: byClient }),
@@ -276,7 +278,7 @@ export class OciSandbox implements Sandbox {
       out,
       err,
       signal: more.signal,
-      stop: (launched) => this.#stop(launched, id, sweep, user),
+      stop: (launched) => this.#stop(launched, id, wide, user),
       onLaunched: more.onLaunched,
     });
   }

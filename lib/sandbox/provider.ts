@@ -85,7 +85,10 @@ export interface SandboxSpec {
   keepable?: boolean;
 }
 
-/** Who a command works for. Decides what a deadline kills: agents' background services survive, others' do not. */
+/**
+ * Who a command works for. A deadline kills all that the command started, save what an agent put into the background;
+ * after an ordinary end the background services of an agent or of the reference solution are part of what is graded.
+ */
 export type Purpose = "server" | "agent" | "oracle" | "verifier";
 
 export interface Command {

@@ -119,7 +119,7 @@ sandboxTest("host", "a results folder that cannot be written is named before any
 
 needing(needsRoot(), "a results folder that belongs to another user is named", async () => {
   using folder = new TempFolder("foreign");
-  const task = folder.task("t", { image: null });
+  const task = folder.task("t", {});
   mkdirSync(folder.join("out"));
   chmodSync(folder.join("out"), 0o755);
   const result = await runCli(["validate", task, ...HOST, "--output", folder.join("out", "r.jsonl")], {

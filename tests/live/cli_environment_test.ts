@@ -1,5 +1,6 @@
 /** Field cases G and the parts of D that a task sees from inside: variables, users, folders, networks. */
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { chownSync, existsSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { batch, type Case, notScored, scored } from "../support/batch.ts";
@@ -188,7 +189,6 @@ for (const sandbox of sandboxes()) {
 needing(needsRoot(), "G8: a plain user can run on host and remove all that a run left", async () => {
   using folder = new TempFolder("plain");
   const task = folder.task("hello", {
-    image: null,
     solve: "mkdir -p /logs/artifacts/deep; chmod 700 /logs/artifacts/deep",
     test: `mkdir -p /logs/verifier/deep; chmod 000 /logs/verifier/deep; ${PASS}`,
   });
@@ -200,7 +200,6 @@ needing(needsRoot(), "G8: a plain user can run on host and remove all that a run
   });
   assert.equal(run.code, 0, run.stderr);
   assert.equal(run.rows[0]?.reward, 1);
-  const { spawnSync } = await import("node:child_process");
   const removed = spawnSync(plain[0]!, [...plain.slice(1), "rm", "-rf", folder.join("out")], { encoding: "utf8" });
   assert.equal(removed.status, 0, removed.stderr);
   rmSync(folder.join("out"), { recursive: true, force: true });

@@ -141,7 +141,11 @@ const cases: Case[] = [
     },
     expect: (seen) => {
       const text = JSON.stringify(seen.row ?? seen.failure);
-      assert.match(text, /oom|out of memory|memory[^"]*(not|partly) enforced|limits?[^"]*not enforced/i, seen.told);
+      assert.match(
+        text,
+        /oom|out of memory|lack of memory|memory[^"]*(not|partly) enforced|limits?[^"]*not enforced/i,
+        seen.told,
+      );
     },
   },
   {
