@@ -3,8 +3,8 @@
  * has one folder, mode 0700, that names its owner, so that the next start finds what a crash left and removes it once
  * the owner is dead.
  */
-import { lstatSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { lstatSync, mkdirSync, readdirSync, readFileSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
 import process from "node:process";
 import { z } from "zod";
 import { errno, HarborError, messageOf } from "../errors.ts";
@@ -34,7 +34,7 @@ export function makeScratch(env: Readonly<Record<string, string | undefined>>, o
         },
       );
     }
-    mkdirSync(folder, { mode: 0o700 });
+    makeBelow(root, folder);
     writeFileSync(join(folder, OWNER), JSON.stringify(owner), { mode: 0o600 });
   } catch (cause) {
     if (cause instanceof HarborError) throw cause;
@@ -44,6 +44,17 @@ export function makeScratch(env: Readonly<Record<string, string | undefined>>, o
     });
   }
   return folder;
+}
+
+/** A run that ends removes an empty parent, maybe between our two steps. */
+function makeBelow(root: string, folder: string): void {
+  try {
+    mkdirSync(folder, { mode: 0o700 });
+  } catch (error) {
+    if (errno(error) !== "ENOENT") throw error;
+    mkdirSync(root, { mode: 0o700, recursive: true });
+    mkdirSync(folder, { mode: 0o700 });
+  }
 }
 
 /** Every run's folder on this machine that can be read, with its owner. A folder without a readable owner is skipped. */
@@ -60,9 +71,14 @@ export function scratchFolders(root: string): { folder: string; owner: Owner }[]
   return found;
 }
 
-/** Removes a run's folder once nothing is mounted in it any more. */
+/** Removes a run's folder once nothing is mounted in it any more, and its parent with the last one. */
 export function removeScratch(folder: string): void {
   rmSync(folder, { recursive: true, force: true });
+  try {
+    rmdirSync(dirname(folder));
+  } catch {
+    // other runs have folders there
+  }
 }
 
 function entries(folder: string): string[] {

@@ -79,7 +79,8 @@ export function startCli(args: readonly string[], options: CliOptions = {}): Sta
     child,
     stdout: () => text(chunks.stdout),
     stderr: () => text(chunks.stderr),
-    kill: (signal) => void child.kill(signal),
+    // Not child.kill(): Deno 2.9.6 then reports the signal as the end, whatever exit code the program chose.
+    kill: (signal) => void process.kill(child.pid!, signal),
     wait: () => ended,
   };
 }
