@@ -166,21 +166,27 @@ class Report {
   close(): number {
     const what = this.options.schemaOnly ? "file" : "task";
     if (!this.options.json && !this.options.quiet) {
-      this.ctx.note(`${this.#ok} ${what}${this.#ok === 1 ? "" : "s"} load, ${this.#failed} fail`);
+      this.ctx.note(`${counted(this.#ok, what)} ${this.#ok === 1 ? "loads" : "load"}, ${this.#failed} not`);
     }
     return this.#failed === 0 ? EXIT.ok : EXIT.no;
   }
 }
 
 function textLine({ path, ok, errors, warnings, mode, steps }: Line): string {
-  if (!ok) return `error  ${path}  ${said(errors[0]!)}${errors.length > 1 ? ` (and ${errors.length - 1} more)` : ""}`;
+  if (!ok) {
+    const [first, ...more] = errors as [Finding, ...Finding[]];
+    const where = first.message.includes(path) ? "" : `${path}  `;
+    return `error  ${where}${said(first)}${more.length > 0 ? ` (and ${more.length} more)` : ""}`;
+  }
   const facts = [
-    mode === "none" ? undefined : mode,
-    steps > 0 ? `${steps} steps` : undefined,
-    warnings.length > 0 ? `${warnings.length} warnings` : undefined,
+    mode === "none" ? [] : mode,
+    steps > 0 ? counted(steps, "step") : [],
+    warnings.length > 0 ? counted(warnings.length, "warning") : [],
   ];
-  return `ok     ${path}  ${facts.filter((one) => one !== undefined).join(", ")}`.trimEnd();
+  return `ok     ${path}  ${facts.flat().join(", ")}`.trimEnd();
 }
+
+const counted = (count: number, what: string): string => `${count} ${what}${count === 1 ? "" : "s"}`;
 
 const said = ({ message, line }: Finding): string => line === undefined ? message : `${message} (line ${line})`;
 

@@ -45,7 +45,7 @@ export function readDatasetSettings(text: string, findings: Findings, shownAs: s
   const parsed = readToml(text);
   const file = "dataset.toml";
   if (!parsed.ok) {
-    findings.add("dataset.syntax", { at: `${shownAs}:${parsed.line}`, detail: parsed.message }, {
+    findings.add("dataset.syntax", { at: shownAs, detail: parsed.message, hint: parsed.hint }, {
       file,
       line: parsed.line,
     });

@@ -2,7 +2,7 @@
  * The files a task must have, by who reads them: instructions, graders, solutions, steps, task_data.json. Each question
  * answers what was found and says what is wrong; none stops at the first fault.
  */
-import { HarborError } from "../errors.ts";
+import { HarborError, messageOf } from "../errors.ts";
 import type { FileReader } from "../digest/reader.ts";
 import type { TaskTree } from "../digest/tree.ts";
 import { withoutCanary } from "./canary.ts";
@@ -217,7 +217,7 @@ export class TaskFiles {
     try {
       value = JSON.parse(read.text);
     } catch (error) {
-      this.say("task-data.invalid", file, { detail: `is not valid JSON: ${(error as Error).message}` });
+      this.say("task-data.invalid", file, { detail: `is not valid JSON: ${messageOf(error).replace(/\s+/g, " ")}` });
       return {};
     }
     if (typeof value !== "object" || value === null || Array.isArray(value)) {

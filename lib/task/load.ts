@@ -72,12 +72,15 @@ export function loadTask(folder: string, options: LoadOptions = {}): LoadedTask 
     fill(draft, new TaskFiles(tree, reader, shownAs, findings, strict), options);
   } catch (error) {
     if (!(error instanceof HarborError)) throw error;
-    findings.add("folder.unreadable", { at: shownAs, detail: error.message, hint: error.hint });
+    // An invalid .harborignore is met again by whoever asks it; it was named where it was read.
+    if (!findings.errors.some((one) => one.code === "harborignore.invalid")) {
+      findings.add("folder.unreadable", { at: shownAs, detail: error.message, hint: error.hint });
+    }
   }
   const hashes = hashTask(tree, { reader, dockerImage: draft.config?.environment?.docker_image || undefined });
   if (!strict && findings.errors.length === 0) {
     for (const problem of hashes.problems.filter((one) => one.hash === "task_digest")) {
-      findings.add("digest.failed", { at: shownAs, detail: `${shownAs}: ${problem.message}` });
+      findings.add("digest.failed", { at: shownAs, detail: problem.message, hint: problem.hint });
     }
   }
   const failed = findings.errors.length > 0;

@@ -6,6 +6,7 @@ export interface McpFault {
   /** Key below the server's table; absent: the table as a whole. */
   key?: string;
   message: string;
+  hint: string;
 }
 
 interface Server {
@@ -24,6 +25,7 @@ export function mcpFaults(server: Server): McpFault[] {
     faults.push({
       key: stdio ? "command" : "url",
       message: `MCP server '${server.name}': stdio needs \`command\`, other transports need \`url\``,
+      hint: stdio ? 'add command = "…"' : 'add url = "…", or set transport = "stdio"',
     });
   }
   const headers = Object.entries(server.headers ?? {});
@@ -31,13 +33,18 @@ export function mcpFaults(server: Server): McpFault[] {
     faults.push({
       key: "headers",
       message: `MCP server '${server.name}': \`headers\` are for HTTP transports, not stdio`,
+      hint: "take headers out, or use sse or streamable-http",
     });
     return faults;
   }
   for (const [name, value] of headers) {
     const fault = headerFault(name, value);
     if (fault !== undefined) {
-      faults.push({ key: "headers", message: `MCP server '${server.name}': header ${JSON.stringify(name)} ${fault}` });
+      faults.push({
+        key: "headers",
+        message: `MCP server '${server.name}': header ${JSON.stringify(name)} ${fault}`,
+        hint: 'a credential comes from the host: Authorization = "Bearer ${TOKEN}"',
+      });
     }
   }
   return faults;

@@ -21,22 +21,25 @@ interface Rule<F> {
   kind: "error" | "warning";
   when: string;
   say(facts: F): string;
-  hint?: string | ((facts: F) => string | undefined);
+  hint?: Hint<F>;
 }
+/** The next step. An error always has one. */
+type Hint<F> = string | ((facts: F) => string | undefined);
 
-const error = <F = At>(when: string, say: (facts: F) => string, hint?: Rule<F>["hint"]): Rule<F> => ({
+const error = <F = At>(when: string, say: (facts: F) => string, hint: Hint<F>): Rule<F> => ({
   kind: "error",
   when,
   say,
   hint,
 });
-const warning = <F = At>(when: string, say: (facts: F) => string, hint?: Rule<F>["hint"]): Rule<F> => ({
+const warning = <F = At>(when: string, say: (facts: F) => string, hint?: Hint<F>): Rule<F> => ({
   kind: "warning",
   when,
   say,
   hint,
 });
 
+const CORRECT = "correct the value, or take the key out";
 const FORMAT = "a task folder holds task.toml, instruction.md and tests/";
 
 export const REFUSALS = {
@@ -70,7 +73,7 @@ export const REFUSALS = {
   "folder.unreadable": error<Detail & { hint?: string }>(
     "a folder cannot be listed, or a name in it is not UTF-8",
     (f) => `${f.at}: ${f.detail}`,
-    (f) => f.hint,
+    (f) => f.hint ?? "make it readable for this user (chmod u+rX)",
   ),
   "task.template": error(
     "tasks.jsonl beside task.toml",
@@ -81,14 +84,18 @@ export const REFUSALS = {
 
   // task.toml as a document
   "toml.encoding": error<Detail>("not UTF-8", (f) => `${f.at}: ${f.detail}`, "save the file as UTF-8"),
-  "toml.syntax": error<Detail & { hint?: string }>("not TOML", (f) => `${f.at}: ${f.detail}`, (f) => f.hint),
+  "toml.syntax": error<Detail & { hint?: string }>(
+    "not TOML",
+    (f) => `${f.at}: ${f.detail}`,
+    (f) => f.hint ?? "mend that line (the format: https://toml.io/en/v1.0.0)",
+  ),
   "toml.type": error<KeyFault & { hint?: string }>(
     "a key has the wrong type or is missing",
     (f) =>
       f.found === "missing"
         ? `${f.at}: ${f.key} is missing, must be ${f.wanted}`
         : `${f.at}: ${f.key} is ${f.found}, must be ${f.wanted}`,
-    (f) => f.hint,
+    (f) => f.hint ?? (f.found === "missing" ? "add the key" : CORRECT),
   ),
   "toml.unknown-key": warning<At & { key: string; hint?: string }>(
     "a key that the schema does not have",
@@ -98,12 +105,12 @@ export const REFUSALS = {
   "toml.range": error<KeyFault & { hint?: string }>(
     "a number outside its range",
     (f) => `${f.at}: ${f.key} is ${f.found}, must be ${f.wanted}`,
-    (f) => f.hint,
+    (f) => f.hint ?? CORRECT,
   ),
   "toml.not-finite": error<At & { key: string; found: string }>(
     "NaN or an infinity anywhere",
     (f) => `${f.at}: ${f.key} is ${f.found}, must be a finite number`,
-    (f) => f.key.endsWith("timeout_sec") ? "leave timeout_sec out for the default" : undefined,
+    (f) => f.key.endsWith("timeout_sec") ? "leave timeout_sec out for the default" : CORRECT,
   ),
 
   // Rules across keys
@@ -130,6 +137,7 @@ export const REFUSALS = {
   "network.bad-host": error<KeyFault>(
     "an allowed_hosts entry is no host",
     (f) => `${f.at}: ${f.key} is ${f.found}, must be ${f.wanted}`,
+    'name the host alone, such as "pypi.org" or "*.pypi.org"',
   ),
   "network.allowlist": error<At & { key: string }>(
     "network_mode allowlist, which no sandbox here enforces",
@@ -144,20 +152,23 @@ export const REFUSALS = {
   "os.windows": error<At & { key: string }>(
     "os windows",
     (f) => `${f.at}: ${f.key} is "windows", must be "linux": only Linux tasks are run here`,
+    "leave the task out, or give it a Linux image",
   ),
   "tpu.ignored": warning<At & { key: string }>(
     "a TPU request",
     (f) => `${f.at}: ignoring unknown key \`${f.key}\``,
     "TPUs are not offered here",
   ),
-  "mcp.invalid": error<At & { detail: string }>(
+  "mcp.invalid": error<Detail & { hint: string }>(
     "an MCP server lacks its endpoint or has bad headers",
     (f) => `${f.at}: ${f.detail}`,
+    (f) => f.hint,
   ),
   "artifact.path": error<KeyFault>(
     "an artifact's source leaves the sandbox or its destination the artifacts folder",
     (f) =>
       `${f.at}: ${f.key}: Artifact paths must stay inside the sandbox and the artifacts folder: ${f.found} (${f.wanted})`,
+    "write the path without .. and with forward slashes",
   ),
   "artifact.destination": error<KeyFault>(
     "an artifact's destination is absolute or reserved",
@@ -165,10 +176,12 @@ export const REFUSALS = {
       f.wanted === "relative"
         ? `${f.at}: ${f.key}: Artifact destination must be relative: ${f.found}`
         : `${f.at}: ${f.key} is ${f.found}, ${f.wanted}`,
+    'write a path below the artifacts folder, such as "logs/app.log"',
   ),
   "artifact.sidecar": error<KeyFault>(
     "an artifact of a sidecar has a relative source",
     (f) => `${f.at}: ${f.key} is ${f.found}, must be ${f.wanted}`,
+    "write the absolute path inside that service",
   ),
   "artifact.overlap": warning<At & { first: string; second: string }>(
     "two artifacts land in one place",
@@ -178,6 +191,7 @@ export const REFUSALS = {
   "service.name": error<KeyFault>(
     "a Compose service name is invalid",
     (f) => `${f.at}: ${f.key} is ${f.found}, must be ${f.wanted}`,
+    "use the service's name in docker-compose.yaml; main is the task's own",
   ),
   "verifier.shared-environment": error<At & { key: string }>(
     "shared mode with [verifier.environment]",
@@ -197,6 +211,7 @@ export const REFUSALS = {
   "package.name": error<KeyFault>(
     "[task].name is no org/name (--strict)",
     (f) => `${f.at}: ${f.key} is ${f.found}, must be ${f.wanted}`,
+    "such as my-org/my-task",
   ),
   "package.unnamed": warning(
     "[task] without name",
@@ -257,7 +272,11 @@ export const REFUSALS = {
       `Task '${f.id}' declares no image; sandbox-less tasks are not supported yet (${f.at} has no Dockerfile or docker-compose.yaml, and task.toml no docker_image)`,
     (f) => f.hint ?? "add environment/Dockerfile, or set [environment].docker_image",
   ),
-  "dockerfile.unreadable": error<Detail>("a Dockerfile cannot be read", (f) => `${f.at}: ${f.detail}`),
+  "dockerfile.unreadable": error<Detail>(
+    "a Dockerfile cannot be read",
+    (f) => `${f.at}: ${f.detail}`,
+    "save it as UTF-8, readable for this user",
+  ),
   "step.folder": error(
     "a step's folder is missing",
     (f) => `Step directory not found: ${f.at}`,
@@ -271,6 +290,7 @@ export const REFUSALS = {
   "step.tests": error<At & { step: string; first: string; second: string }>(
     "a step has no test script in either tests folder",
     (f) => `${f.at}: step '${f.step}' has no test script, expected ${f.first} or ${f.second}`,
+    "write that step's verifier there",
   ),
   "link.escapes": error<At & { file: string }>(
     "a link leads out of the task",
@@ -292,7 +312,11 @@ export const REFUSALS = {
     (f) => `${f.at}: ${f.file} is neither a file nor a folder`,
     "remove it",
   ),
-  "digest.failed": error<At & { detail: string }>("no digest can be computed", (f) => f.detail),
+  "digest.failed": error<Detail & { hint?: string }>(
+    "no digest can be computed",
+    (f) => `${f.at}: ${f.detail}`,
+    (f) => f.hint ?? "mend or remove that file",
+  ),
   "task-data.invalid": error<Detail>(
     "task_data.json is no JSON object",
     (f) => `${f.at}: ${f.detail}`,
@@ -306,6 +330,7 @@ export const REFUSALS = {
   "trajectory.ignored": warning(
     "a trajectory.json lies in the task",
     (f) => `${f.at} is a seed trajectory, which is not sent to agents here`,
+    "remove it if it is not wanted",
   ),
   "separate.no-artifacts": warning(
     "a separate verifier without artifacts",
@@ -315,16 +340,20 @@ export const REFUSALS = {
   ),
 
   // dataset.toml
-  "dataset.syntax": error<Detail>("dataset.toml is not TOML", (f) => `${f.at}: ${f.detail}`),
+  "dataset.syntax": error<Detail & { hint?: string }>(
+    "dataset.toml is not TOML",
+    (f) => `${f.at}: ${f.detail}`,
+    (f) => f.hint ?? "mend that line (the format: https://toml.io/en/v1.0.0)",
+  ),
   "dataset.gym": error<Detail & { hint?: string }>(
     "[gym] has a wrong or unknown key",
     (f) => `${f.at} [gym]: ${f.detail}`,
-    (f) => f.hint,
+    (f) => f.hint ?? CORRECT,
   ),
   "dataset.override": error<Detail & { hint?: string }>(
     "a [gym.tasks] table has wrong or unknown keys",
     (f) => `${f.at} ${f.detail}`,
-    (f) => f.hint,
+    (f) => f.hint ?? CORRECT,
   ),
   "dataset.override-unknown-task": error<At & { id: string; near?: string }>(
     "an override for a task that is not there",

@@ -90,7 +90,10 @@ function settleEnvironment(environment: EnvironmentToml, path: Path, say: Say): 
   environment.mcp_servers?.forEach((server, index) => {
     const here = [...path, "mcp_servers", index];
     for (const fault of mcpFaults(server)) {
-      say("mcp.invalid", fault.key === undefined ? here : [...here, fault.key], { detail: fault.message });
+      say("mcp.invalid", fault.key === undefined ? here : [...here, fault.key], {
+        detail: fault.message,
+        hint: fault.hint,
+      });
     }
   });
 }

@@ -32,7 +32,7 @@ export function readSettings(text: string, findings: Findings, options: Settings
   const { strict = false, shownAs, file = "task.toml" } = options;
   const parsed = readToml(text, { toml10: strict });
   if (!parsed.ok) {
-    findings.add("toml.syntax", { at: `${shownAs}:${parsed.line}`, detail: parsed.message, hint: parsed.hint }, {
+    findings.add("toml.syntax", { at: shownAs, detail: parsed.message, hint: parsed.hint }, {
       file,
       line: parsed.line,
     });

@@ -43,11 +43,21 @@ export function readToml(text: string, { toml10 = false }: TomlOptions = {}): To
     return newer === undefined ? { ok: true, table } : { ok: false, ...newer };
   } catch (error) {
     if (!(error instanceof TomlError)) throw error;
-    return { ok: false, message: firstLine(error.message), line: error.line };
+    return { ok: false, ...syntaxFault(error.message, text.split(/\r?\n/)[error.line - 1] ?? ""), line: error.line };
   }
 }
 
-const firstLine = (message: string): string => message.replace(/^Invalid TOML document: /, "").split("\n")[0]!;
+const SHOWN_LENGTH = 60;
+
+function syntaxFault(message: string, line: string): { message: string; hint?: string } {
+  const what = message.replace(/^Invalid TOML document: /, "").split("\n")[0]!;
+  const found = line.trim().length > SHOWN_LENGTH ? `${line.trim().slice(0, SHOWN_LENGTH)}…` : line.trim();
+  const twice = what.includes("redefine");
+  return {
+    message: `${twice ? "a key or table is defined twice" : what}, found ${JSON.stringify(found)}`,
+    ...(twice && { hint: "keep one of the two" }),
+  };
+}
 
 const lineAt = (text: string, index: number): number => text.slice(0, index).split(/\r\n|\n|\r/).length;
 
