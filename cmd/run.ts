@@ -14,7 +14,7 @@ export const parse = (argv: string[]): Options =>
   parseWith(argv, Options, (command) =>
     withRunOptions(
       command.name("run").description(
-        "Runs an agent on each task in a fresh sandbox, grades what it leaves and prints a table.\n" +
+        "Runs an agent on each task in a fresh sandbox, grades what it leaves and prints a table. " +
           "Exit 0: the work was done, whatever the rewards.",
       ).option("--agent <name>", "harbor_oracle (the reference solution) or nop (nothing)"),
     ));

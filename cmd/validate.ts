@@ -12,7 +12,7 @@ export const parse = (argv: string[]): Options =>
   parseWith(argv, RunOptions, (command) =>
     withRunOptions(
       command.name("validate").description(
-        "Runs each task's reference solution in a fresh sandbox, grades it with the task's verifier and prints a\n" +
+        "Runs each task's reference solution in a fresh sandbox, grades it with the task's verifier and prints a " +
           "table. Exit 0: every task loaded, and every solution that ran scored 1 or more.",
       ),
     ));

@@ -71,6 +71,15 @@ export function errno(thrown: unknown): string | undefined {
   return typeof code === "string" ? code : undefined;
 }
 
+/** Whether a full disk (or quota) is at the bottom of it. */
+export function isDiskFull(thrown: unknown): boolean {
+  for (let error = thrown; error instanceof Error; error = error.cause) {
+    const code = errno(error);
+    if (code === "ENOSPC" || code === "EDQUOT") return true;
+  }
+  return false;
+}
+
 /** Exit codes of the program (spec/decisions 9). */
 export const EXIT = { ok: 0, no: 1, usage: 2, machine: 3, hungUp: 129, interrupted: 130, terminated: 143 } as const;
 

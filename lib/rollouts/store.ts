@@ -4,7 +4,7 @@
  */
 import { existsSync } from "node:fs";
 import { mkdir, rename } from "node:fs/promises";
-import { errno, HarborError, messageOf } from "../errors.ts";
+import { errno, HarborError, isDiskFull, messageOf } from "../errors.ts";
 import { writeAtomic } from "../files/atomic.ts";
 import { JsonlAppender, readJsonl } from "../files/jsonl.ts";
 import { type FileLock, lockFile } from "../files/lock.ts";
@@ -102,9 +102,10 @@ export class RunStore implements AsyncDisposable {
 
 function unwritable(doing: string, cause: unknown): HarborError {
   if (cause instanceof HarborError) return cause;
-  const full = errno(cause) === "ENOSPC" || errno(cause) === "EDQUOT";
   return new HarborError("store.unwritable", `${doing}: ${messageOf(cause)}`, {
     cause,
-    hint: full ? "free some space, then continue with --resume" : "choose another place with --output FILE.jsonl",
+    hint: isDiskFull(cause)
+      ? "free some space, then continue with --resume"
+      : "choose another place with --output FILE.jsonl",
   });
 }

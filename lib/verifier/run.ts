@@ -8,7 +8,7 @@
 import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { withEvidence } from "../episode/evidence.ts";
-import { errno, HarborError, messageOf } from "../errors.ts";
+import { errno, HarborError, isDiskFull, messageOf } from "../errors.ts";
 import { headOfFile, tailOfFile } from "../files/ends.ts";
 import type { Redactor } from "../rollouts/redact.ts";
 import type { Clock } from "../runtime/clock.ts";
@@ -227,8 +227,15 @@ function leftOut(result: ExecResult): string[] {
   return [`left out of the verifier's logs: ${names}${refused.length > 3 ? ` and ${refused.length - 3} more` : ""}`];
 }
 
+/** A full disk of this machine is thrown: it ends the run, since nothing can be kept any more. */
 function faultOf(error: unknown): NonNullable<Facts["fault"]> {
   const reason = messageOf(error);
+  if (isDiskFull(error)) {
+    throw new HarborError("store.unwritable", `Cannot keep the verifier's files: ${reason}`, {
+      cause: error,
+      hint: "free some space, then continue with --resume",
+    });
+  }
   if (!(error instanceof HarborError)) {
     if (errno(error) === undefined) throw error; // a bug of ours
     return { kind: "persistence_failed", reason }; // this machine's files: disk full, say

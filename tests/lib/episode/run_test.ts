@@ -405,3 +405,13 @@ test("runEpisode() uploads environment/ where the image does not have it", async
   assert.equal(provider.commands[0]!.unpack![0]!.to, "/app");
   assert.equal(existsSync(folder.join("scratch")), true);
 });
+
+test("E16: runEpisode() ends the run when this machine's disk is full, instead of masking the row", async () => {
+  const full = Object.assign(new Error("ENOSPC: no space left on device, write"), { code: "ENOSPC" });
+  const throws = new HarborError("transfer.failed", "Cannot bring /logs/verifier out", { cause: full });
+  await assert.rejects(run({ answers: { verifier: { throws } } }), (error) => {
+    assert.ok(error instanceof HarborError);
+    assert.deepEqual([error.code, error.hint], ["store.unwritable", "free some space, then continue with --resume"]);
+    return true;
+  });
+});
