@@ -221,7 +221,7 @@ export class OciProvider implements SandboxProvider {
       "ready",
       {
         onMarker: ([verb, ...words]) => {
-          if (verb === "made" || verb === "script") codes[verb] = Number(words[0]);
+          if (verb === "made" || verb === "script" || verb === "owned") codes[verb] = Number(words[0]);
           section = verb === "made" ? "script" : verb === "workdir" ? "workdir" : "";
           if (verb === "ready") ready = words;
         },

@@ -34,7 +34,7 @@ export function runArgv({ engine, path }: Program, request: RunRequest): string[
     ...Object.entries(labels).flatMap(([key, value]) => ["--label", `${key}=${value}`]),
     // The attached client sees all output; a log beside it would only fill the disk.
     ...["--pull", "never", "--log-driver", "none", "--no-healthcheck", "--user", "0", "--workdir", "/"],
-    ...(engine === "docker" ? ["--init"] : ["--systemd=false", "--stop-timeout", "0"]),
+    ...(engine === "docker" ? ["--init", "--stop-timeout", "1"] : ["--systemd=false", "--stop-timeout", "0"]),
     ...(net === undefined ? [] : ["--network", net]),
     ...(limits.cpus === undefined ? [] : ["--cpus", String(limits.cpus)]),
     ...(limits.memoryMb === undefined
@@ -60,14 +60,16 @@ export interface ExecArgv {
   archive: boolean;
   /** Variables that the client takes from its own environment. */
   envNames: readonly string[];
+  /** What reads our program. */
+  shell: string;
 }
 
-export function execArgv({ path }: Program, { name, user, archive, envNames }: ExecArgv): string[] {
+export function execArgv({ path }: Program, { name, user, archive, envNames, shell }: ExecArgv): string[] {
   return [
     ...[path, "exec", "-i"],
     ...(user === undefined ? [] : ["--user", user]),
     ...envNames.flatMap((variable) => ["--env", variable]),
-    ...[name, "/bin/sh", "-c", archive ? LAUNCH_WITH_ARCHIVE : LAUNCH],
+    ...[name, shell, "-c", archive ? LAUNCH_WITH_ARCHIVE : LAUNCH],
   ];
 }
 

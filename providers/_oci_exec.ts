@@ -132,6 +132,7 @@ function follow(client: Started, plan: ExecPlan, onStart: () => void): Promise<E
         case "cwd":
           return end({ kind: "cwd" });
         case "run":
+          if (runAt !== undefined) return;
           runAt = performance.now();
           if (Number.isFinite(plan.deadlineMs)) {
             deadline = setTimeout(onDeadline, Math.min(Math.max(0, plan.deadlineMs), 2 ** 31 - 1));
@@ -142,10 +143,17 @@ function follow(client: Started, plan: ExecPlan, onStart: () => void): Promise<E
           if (++ends === 2 && !deadlineHit) end({ kind: "exit", exitCode, durationMs: sinceRun() });
       }
     };
-    // Docker 20.10 says on stdout what it could not start (a user that is not there).
-    const out = new MarkerStream(secret, (chunk) => (launched === undefined ? noise : plan.out).push(chunk), onMarker);
-    // Before the command begins stderr is the client's and our own; afterwards it is the command's.
-    const err = new MarkerStream(secret, (chunk) => (runAt === undefined ? noise : plan.err).push(chunk), onMarker);
+    // Before the command begins both streams are the client's and our own (docker writes what the runtime refused to
+    // stdout); afterwards they are the command's. Each says so for itself: they do not arrive in step.
+    let [outBegan, errBegan] = [false, false];
+    const out = new MarkerStream(secret, (chunk) => (outBegan ? plan.out : noise).push(chunk), (words) => {
+      if (words[0] === "run") outBegan = true;
+      onMarker(words);
+    });
+    const err = new MarkerStream(secret, (chunk) => (errBegan ? plan.err : noise).push(chunk), (words) => {
+      if (words[0] === "run") errBegan = true;
+      onMarker(words);
+    });
     client.stdout.on("data", (chunk) => out.push(chunk));
     client.stderr.on("data", (chunk) => err.push(chunk));
 

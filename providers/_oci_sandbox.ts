@@ -259,8 +259,20 @@ export class OciSandbox implements Sandbox {
     // A reference solution past its limit is over with all it started; only an agent works on through its services.
     const wide = command !== undefined && command.purpose !== "agent";
     const byClient = Object.keys(env).filter((name) => !shellCanExport(name));
+    if (byClient.length > 0 && this.facts.tools.bash === "") {
+      throw new HarborError(
+        "sandbox.failed",
+        `Environment variable ${byClient[0]} cannot be set: the image has no bash, and its sh passes on no such name`,
+      );
+    }
     return await runExec(runner, gate, {
-      argv: execArgv(program, { name: this.id, user, archive: more.archive !== undefined, envNames: byClient }),
+      argv: execArgv(program, {
+        name: this.id,
+        user,
+        archive: more.archive !== undefined,
+        envNames: byClient,
+        shell: byClient.length > 0 ? this.facts.tools.bash : "/bin/sh",
+      }),
       env: { ...this.deps.env, ...Object.fromEntries(byClient.map((name) => [name, env[name]])) },
       program: execScript({
         id,
@@ -382,7 +394,7 @@ export class OciSandbox implements Sandbox {
 
   async #killByExec(request: Launched & { id: string; wide: boolean }, user: string | undefined): Promise<string[]> {
     const { program, runner, env } = this.deps;
-    const argv = execArgv(program, { name: this.id, user, archive: false, envNames: [] });
+    const argv = execArgv(program, { name: this.id, user, archive: false, envNames: [], shell: "/bin/sh" });
     const killed = await runner.run(argv, {
       env,
       stdin: `kill\n${loneKillScript(request)}`,

@@ -9,9 +9,10 @@ export const oneLine = (script: string): string => script.replaceAll("\\", "\\\\
 
 /**
  * The sandbox's own process: reads one request a line and carries it out. It ends, and the container with it, when its
- * stdin ends, which is when we end, however that happens.
+ * stdin ends, which is when we end, however that happens. An init passes on what a task sends to PID 1: not for us.
  */
-export const CONTROL = 'IFS= read -r gym_S||exit 0;while IFS= read -r gym_L;do eval "$(printf %b "$gym_L")";done';
+export const CONTROL =
+  'trap "" TERM HUP INT;IFS= read -r gym_S||exit 0;while IFS= read -r gym_L;do eval "$(printf %b "$gym_L")";done';
 
 /** Stands in for an init: PID 1 that waits in the foreground reaps every orphan (bash 5, dash 0.5, BusyBox 1.35). */
 export const WITH_REAPER = '/bin/sh -c "$1"; exit "$?"';
@@ -143,19 +144,23 @@ export interface SetupRequest {
 }
 
 /**
- * The first request of a sandbox. Answers `0 made CODE`, output of the script, `0 script CODE`, the working directory
- * between `0 workdir` and `0 ready OOM PROGRAM=PATH…`.
+ * The first request of a sandbox. Answers `0 made CODE`, output of the script, `0 script CODE`, `0 owned CODE`, the
+ * working directory between `0 workdir` and `0 ready oom=N PROGRAM=PATH…`.
  */
 export function setupScript({ ttlSeconds, workdir, workdirOwner, script }: SetupRequest): string {
   const dir = shellQuote(workdir);
-  const own = workdirOwner === undefined ? ":" : `chown ${shellQuote(workdirOwner)} ${dir}`;
+  const own = workdirOwner === undefined ? ":" : `chown ${shellQuote(workdirOwner)} ${dir} </dev/null 1>&2`;
+  // The owner may be a user that the script makes.
   return `umask 022
 ${SAY}${STAT}${KILL}${PATHS}${OOM}
-( sleep ${ttlSeconds} && kill -KILL $$ ) </dev/null >/dev/null 2>&1 &
-[ -d ${dir} ] || { mkdir -p ${dir} && ${own}; } </dev/null 1>&2
+( trap - TERM HUP INT; sleep ${ttlSeconds} && kill -KILL $$ ) </dev/null >/dev/null 2>&1 &
+gym_own=:
+[ -d ${dir} ] || { gym_own= && mkdir -p ${dir}; } </dev/null 1>&2
 gym_say 0 made $?
-${script === undefined ? "" : `( eval ${shellQuote(script)} ) </dev/null 2>&1`}
+${script === undefined ? ":" : asRootScript(script)}
 gym_say 0 script $?
+[ -n "$gym_own" ] || ${own}
+gym_say 0 owned $?
 gym_say 0 workdir
 (cd ${dir} && pwd -P)
 command -v head >/dev/null 2>&1 || head() { cat; }
@@ -164,10 +169,13 @@ gym_say 0 ready "oom=$gym_o" "bash=$(command -v bash)" "tar=$(command -v tar)" "
 `;
 }
 
+/** In a shell of its own: an error of its syntax or its `exit` must not end ours, nor our ignored signals be its. */
+const asRootScript = (script: string): string => `( trap - TERM HUP INT; eval ${shellQuote(script)} ) </dev/null 2>&1`;
+
 /** Root's script before an upload, and the folders it goes to. Answers `N script CODE` and `N folders CODE`. */
 export function beforeScript(n: number, script: string | undefined, folders: readonly string[]): string {
   const made = folders.map((folder) => `gym_dir ${shellQuote(folder)}`).join(" &&\n");
-  return `${script === undefined ? ":" : `( eval ${shellQuote(script)} ) </dev/null 2>&1`}
+  return `${script === undefined ? ":" : asRootScript(script)}
 gym_c=$?; gym_say ${n} script "$gym_c"
 [ "$gym_c" != 0 ] || { ${made || ":"}
 } </dev/null 2>&1
@@ -247,8 +255,8 @@ export interface ExecRequest {
 }
 
 /**
- * What a launcher evaluates. Says on stderr `start PID STARTTIME`, then `unpack CODE` or `cwd` when that failed, `run`
- * when the command begins; when it ended `end CODE` on both streams.
+ * What a launcher evaluates. Says on stderr `start PID STARTTIME`, then `unpack CODE` or `cwd` when that failed; on both
+ * streams `run` when the command begins and `end CODE` when it ended.
  */
 export function execScript({ id, archive, command }: ExecRequest): string {
   const head = `${SAY}${STAT}exec 7>&2
@@ -263,7 +271,7 @@ ${archive ? UNPACK : ""}exec </dev/null
   return `${head}${sweep ? KILL : ""}cd ${shellQuote(cwd)} 2>/dev/null || { gym_say cwd >&7; exit 1; }
 exec 2>/dev/null
 ${exported.map(([name, value]) => `export ${name}=${shellQuote(value)}\n`).join("")}export GYM_EXEC_ID=${id}
-gym_say run >&7
+gym_say run; gym_say run >&7
 ${"argv" in run ? `${run.argv.map(shellQuote).join(" ")} 2>&7 7>&-` : runScript(shell, run.script)}
 gym_c=$?
 ${sweeping}gym_say end "$gym_c"; gym_say end "$gym_c" >&7
@@ -278,7 +286,10 @@ function runScript(shell: string, script: string): string {
   return `printf %s ${shellQuote(script)} | ${shell} -c 'gym_s=$(cat); exec </dev/null; eval "$gym_s"' 2>&7 7>&-`;
 }
 
-/** Names that our own shell could not export or would lose: they go by the client's environment instead. */
+/**
+ * Names that our own shell could not export or would change: they come by the client's environment instead, and only a
+ * launcher that is bash hands them on (dash and BusyBox drop what they cannot name).
+ */
 const SHELLS_OWN =
   /^(UID|EUID|PPID|IFS|OPTIND|LINENO|RANDOM|SECONDS|SHELLOPTS|BASHOPTS|BASH_.*|BASHPID|GROUPS|DIRSTACK|FUNCNAME|HISTCMD|PIPESTATUS|PWD|OLDPWD|_|gym_.*)$/;
 
