@@ -3,6 +3,7 @@ import { mkdir } from "node:fs/promises";
 import { join, relative } from "node:path";
 import { stringify as yaml } from "yaml";
 import { chooseSandbox } from "../providers/mod.ts";
+import { reconcileManifest } from "../lib/dataset/manifest.ts";
 import type { Agent } from "../lib/agent/agent.ts";
 import type { Context } from "../lib/context.ts";
 import { HarborError, messageOf } from "../lib/errors.ts";
@@ -61,6 +62,7 @@ export async function evaluateTarget(
   tellInput(input, overrides, view.emit);
   if (!options.allowUnsupportedPairing) refusePairing(input, agent);
   if (!request.skipUnloadable) await refuseUnloadable(input, paths);
+  await recordDataset(input, ctx, view.emit);
 
   const owner = thisOwner(newRunId());
   const scratch = makeScratch(ctx.env, owner);
@@ -183,6 +185,14 @@ function tellInput(input: RunInput, overrides: Overrides, emit: Emit): void {
     const hint = finding.hint === undefined ? "" : ` (${finding.hint})`;
     emit({ kind: "warning", text: `${finding.message}${hint}`, ...(task !== null && { task }) });
   }
+}
+
+/** manifest.toml of a dataset folder; a single task gets none. */
+async function recordDataset(input: RunInput, ctx: Context, emit: Emit): Promise<void> {
+  if (input.target.kind === "task") return;
+  const facts = { tasks: input.folderDigests, digests: input.digests, complete: input.complete };
+  const { note } = await reconcileManifest(input.target.datasetFolder, facts, ctx);
+  if (note !== undefined) emit({ kind: "note", text: note });
 }
 
 /** `[gym] allowed_agents`; the oracle is always admitted. */

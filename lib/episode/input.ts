@@ -24,6 +24,8 @@ export interface RunInput {
   digests: DatasetDigests;
   /** Folder digest of every task of the dataset that can be hashed, by id. */
   folderDigests: Map<string, string>;
+  /** Whether that is every task there is. */
+  complete: boolean;
   warnings: { task: string | null; finding: Finding }[];
   /** Digest of a task's folder as it is now, under the same settings. Throws what reading it may throw. */
   digestNow(task: Task): string;
@@ -57,6 +59,7 @@ export async function readInput(
     unloadable: {},
     digests: { dataset_digest: "" },
     folderDigests: new Map(),
+    complete: true,
     warnings: dataset.warnings.map((finding) => ({ task: null, finding })),
     digestNow: (task) => digestOf(task, taskDigest(task.folder)),
   };
@@ -64,7 +67,8 @@ export async function readInput(
   for (const loaded of dataset.tasks()) {
     if (count++ % BATCH === 0) await setImmediate();
     signal.throwIfAborted();
-    if (loaded.hashes.task_digest !== null) input.folderDigests.set(loaded.id, loaded.hashes.task_digest);
+    if (loaded.hashes.task_digest === null) input.complete = false;
+    else input.folderDigests.set(loaded.id, loaded.hashes.task_digest);
     if (chosen.has(loaded.id)) take(loaded, input, digestOf, defaults, settings);
   }
   input.digests = datasetDigest(dataset.folder, input.folderDigests.values());
