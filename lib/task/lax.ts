@@ -6,18 +6,21 @@
  * the TOML reader and are rounded here; `check --resolved` prints the digits of the file.
  */
 
-const WHOLE = /^[+-]?\d+(_\d+)*(\.0*)?$/;
-const DECIMAL = /^[+-]?(\d+(_\d+)*\.?(\d+(_\d+)*)?|\.\d+(_\d+)*)(e[+-]?\d+(_\d+)*)?$/i;
+const WHOLE = /^[+-]?\d+(\.0+)?$/;
+const DECIMAL = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
 const NOT_FINITE = /^([+-]?)(inf(?:inity)?|nan)$/i;
+
+/** Text without blanks around it and without single underscores inside; with others it matches no number. */
+const digits = (text: string): string => text.trim().replace(/(?<=[^_])_(?=[^_])/g, "");
 
 /** A whole number. */
 export function laxInteger(value: unknown): number | undefined {
-  if (typeof value === "number") return Number.isInteger(value) ? value : undefined;
+  if (typeof value === "number") return Number.isInteger(value) && Math.abs(value) < 2 ** 63 ? value : undefined;
   if (typeof value === "bigint") return Number(value);
   if (typeof value === "boolean") return value ? 1 : 0;
   if (typeof value !== "string") return undefined;
-  const text = value.trim();
-  return WHOLE.test(text) ? Number(text.replaceAll("_", "")) : undefined;
+  const text = digits(value);
+  return WHOLE.test(text) ? Number(text) : undefined;
 }
 
 /** A number; NaN and infinities pass. */
@@ -31,8 +34,8 @@ export function laxNumber(value: unknown): number | undefined {
 
 /** Text as Python's `float()` and pydantic read it. */
 export function pythonNumber(value: string): number | undefined {
-  const text = value.trim();
-  if (DECIMAL.test(text)) return Number(text.replaceAll("_", ""));
+  const text = digits(value);
+  if (DECIMAL.test(text)) return Number(text);
   const match = NOT_FINITE.exec(text);
   if (match === null) return undefined;
   if (match[2]!.toLowerCase() === "nan") return NaN;

@@ -16,7 +16,7 @@ import { TaskFiles } from "./files.ts";
 import { imagePlan } from "./image.ts";
 import { Findings } from "./refusals.ts";
 import { readTextFile } from "./read.ts";
-import type { TaskToml } from "./schema.ts";
+import type { TaskToml, VerifierToml } from "./schema.ts";
 import { readSettings, type Settings } from "./settings.ts";
 import type { Finding, ImagePlan, StepSettings, Task } from "./task.ts";
 
@@ -134,12 +134,15 @@ function fill(draft: Draft, files: TaskFiles, options: LoadOptions): void {
   draft.image = imagePlan(id, environment.docker_image, files, strict);
   const verifier = verifierSettings(config.verifier, multipliers, override?.verifier?.inputs);
   const mode = verifierMode(config.verifier) ?? "shared";
-  const os = strict ? environment.os : "linux";
+  // By default windows is refused before this matters.
+  const osOf = (verifier: VerifierToml | undefined): "linux" | "windows" => verifier?.environment?.os ?? environment.os;
   const instruction = stepped.length > 0 ? "" : files.instruction("instruction.md");
-  const grader = stepped.length > 0 ? null : files.grader({ verifier: config.verifier, mode, os, datasetVerifier });
+  const grader = stepped.length > 0
+    ? null
+    : files.grader({ verifier: config.verifier, mode, os: osOf(config.verifier), datasetVerifier });
   const steps: StepSettings[] = stepped.map((step) => ({
     ...stepSettings(step, config, multipliers),
-    ...files.step(step, config.verifier, os),
+    ...files.step(step, config.verifier, osOf(step.verifier?.environment ? step.verifier : config.verifier)),
   }));
   const artifacts = effectiveArtifacts(config.artifacts ?? []);
   warnings(findings, files, config, mode, shownAs, draft.image.mode, options);

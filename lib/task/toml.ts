@@ -19,7 +19,9 @@ export interface TomlOptions {
 }
 
 /** Reads a document. Integers that a number cannot hold come as bigint. */
-export function readToml(text: string, { toml10 = false }: TomlOptions = {}): TomlResult {
+export function readToml(source: string, { toml10 = false }: TomlOptions = {}): TomlResult {
+  // CRLF counts as LF inside strings too, as in Python's reader: a command must not end in a carriage return.
+  const text = source.includes("\r\n") ? source.replaceAll("\r\n", "\n") : source;
   if (text.startsWith("\uFEFF")) {
     return {
       ok: false,
@@ -28,11 +30,11 @@ export function readToml(text: string, { toml10 = false }: TomlOptions = {}): To
       hint: "save the file as UTF-8 without BOM",
     };
   }
-  const loneReturn = /\r(?!\n)/.exec(text);
-  if (loneReturn !== null) {
+  const loneReturn = text.indexOf("\r");
+  if (loneReturn >= 0) {
     return {
       ok: false,
-      line: lineAt(text, loneReturn.index),
+      line: lineAt(text, loneReturn),
       message: "holds a carriage return without a line feed, which TOML does not allow",
       hint: "end lines with LF or CRLF",
     };
@@ -43,7 +45,7 @@ export function readToml(text: string, { toml10 = false }: TomlOptions = {}): To
     return newer === undefined ? { ok: true, table } : { ok: false, ...newer };
   } catch (error) {
     if (!(error instanceof TomlError)) throw error;
-    return { ok: false, ...syntaxFault(error.message, text.split(/\r?\n/)[error.line - 1] ?? ""), line: error.line };
+    return { ok: false, ...syntaxFault(error.message, text.split("\n")[error.line - 1] ?? ""), line: error.line };
   }
 }
 
@@ -59,20 +61,25 @@ function syntaxFault(message: string, line: string): { message: string; hint?: s
   };
 }
 
-const lineAt = (text: string, index: number): number => text.slice(0, index).split(/\r\n|\n|\r/).length;
+const lineAt = (text: string, index: number): number => text.slice(0, index).split("\n").length;
 
+const DATE = /(\d{4})-(\d\d)-(\d\d)/y;
 const TIME = /(\d{4}-\d\d-\d\d[Tt ])?\d\d:\d\d(:\d\d)?/y;
 
+/** The reader takes 30 February for 2 March; Python knows the years 1 to 9999. */
+function inCalendar([, year, month, day]: RegExpExecArray): boolean {
+  const date = new Date(Date.UTC(2000, Number(month) - 1, Number(day)));
+  date.setUTCFullYear(Number(year), Number(month) - 1, Number(day));
+  return year !== "0000" && date.getUTCMonth() === Number(month) - 1 && date.getUTCDate() === Number(day);
+}
+
 /**
- * The first thing in a valid TOML 1.1 document that TOML 1.0 does not have: line breaks, comments and trailing commas
- * in inline tables, the escapes `\e` and `\xHH`, times without seconds.
+ * The first thing in a document that our reader takes and Python's TOML 1.0 reader does not: line breaks, comments and
+ * trailing commas in inline tables, the escapes `\e` and `\xHH`, times without seconds, days that no calendar has.
  */
 function beyondToml10(text: string): { message: string; hint: string; line: number } | undefined {
-  const found = (what: string, hint: string, at: number) => ({
-    message: `${what}, which TOML 1.0 does not have`,
-    hint,
-    line: lineAt(text, at),
-  });
+  const found = (what: string, hint: string, at: number) => ({ message: what, hint, line: lineAt(text, at) });
+  const newer = (what: string, hint: string, at: number) => found(`${what}, which TOML 1.0 does not have`, hint, at);
   const nesting: string[] = [];
   let comma = false; // the last thing inside the innermost bracket was a comma
   for (let at = 0; at < text.length; at++) {
@@ -86,7 +93,7 @@ function beyondToml10(text: string): { message: string; hint: string; line: numb
       while (end < text.length && !text.startsWith(fence, end)) {
         if (char === '"' && text[end] === "\\") {
           if (text[end + 1] === "e" || text[end + 1] === "x") {
-            return found(`uses the escape \\${text[end + 1]}`, "write \\u00HH", end);
+            return newer(`uses the escape \\${text[end + 1]}`, "write \\u00HH", end);
           }
           end++;
         }
@@ -100,19 +107,23 @@ function beyondToml10(text: string): { message: string; hint: string; line: numb
       nesting.push(char);
       comma = false;
     } else if (char === "}" || char === "]") {
-      if (char === "}" && comma) return found("ends an inline table with a comma", "take the comma out", at);
+      if (char === "}" && comma) return newer("ends an inline table with a comma", "take the comma out", at);
       nesting.pop();
       comma = false;
     } else if (char === "\n") {
       if (nesting.at(-1) === "{") {
-        return found("breaks an inline table over lines", "put it on one line or write a [table]", at);
+        return newer("breaks an inline table over lines", "put it on one line or write a [table]", at);
       }
     } else if (char === ",") {
       comma = true;
     } else if (char >= "0" && char <= "9" && !/[\w.+-]/.test(text[at - 1] ?? "\n")) {
-      TIME.lastIndex = at;
+      DATE.lastIndex = TIME.lastIndex = at;
+      const date = DATE.exec(text);
+      if (date !== null && !inCalendar(date)) {
+        return found(`holds ${date[0]}, which no calendar has`, "correct the date", at);
+      }
       const time = TIME.exec(text);
-      if (time !== null && time[2] === undefined) return found("holds a time without seconds", "add :00", at);
+      if (time !== null && time[2] === undefined) return newer("holds a time without seconds", "add :00", at);
       if (time !== null) at += time[0].length - 1;
       comma = false;
     } else if (char !== " " && char !== "\t" && char !== "\r") {
