@@ -5,6 +5,8 @@
  */
 import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
+import { errno } from "../lib/errors.ts";
+import type { Clock } from "../lib/runtime/clock.ts";
 import type { Limits } from "../lib/sandbox/provider.ts";
 
 /** Processes of one sandbox, whatever the task asks: a fork bomb must not fill the pid table of the machine. */
@@ -19,8 +21,8 @@ export interface Groups {
   holds: { memory: boolean; pids: boolean; cpu: boolean };
   /** Kills of the kernel's OOM killer inside so far; null when no counter can be read. */
   oomKills(): number | null;
-  /** Removes the groups; they must be empty. */
-  remove(): void;
+  /** Folders of the groups. */
+  folders: string[];
 }
 
 /** Lines of /proc/self/cgroup (cgroups(7)): controller → our group; "" is version 2. */
@@ -35,7 +37,7 @@ export function parseCgroups(text: string): Map<string, string> {
 }
 
 /** Makes the groups `name` that `limits` need. Never throws: what cannot be had does not hold. */
-export function makeGroups(name: string, limits: Limits): Groups {
+export function makeGroups(name: string, limits: Limits, maxProcesses: number): Groups {
   let ours: Map<string, string>;
   try {
     ours = parseCgroups(readFileSync("/proc/self/cgroup", "latin1"));
@@ -43,11 +45,11 @@ export function makeGroups(name: string, limits: Limits): Groups {
     ours = new Map();
   }
   return existsSync(join(MOUNT, "cgroup.controllers"))
-    ? version2(ours.get("") ?? "/", name, limits)
-    : version1(ours, name, limits);
+    ? version2(ours.get("") ?? "/", name, limits, maxProcesses)
+    : version1(ours, name, limits, maxProcesses);
 }
 
-function version1(ours: ReadonlyMap<string, string>, name: string, limits: Limits): Groups {
+function version1(ours: ReadonlyMap<string, string>, name: string, limits: Limits, maxProcesses: number): Groups {
   const made: string[] = [];
   const group = (controller: string, settings: Record<string, string>): string | undefined => {
     const own = ours.get(controller);
@@ -56,7 +58,7 @@ function version1(ours: ReadonlyMap<string, string>, name: string, limits: Limit
     return makeGroup(join(parent, name), settings, made) ? join(parent, name) : undefined;
   };
   const { memoryMb, cpus } = limits;
-  const pids = group("pids", { "pids.max": String(MAX_PROCESSES) });
+  const pids = group("pids", { "pids.max": String(maxProcesses) });
   const memory = memoryMb === undefined
     ? undefined
     : group("memory", { "memory.limit_in_bytes": String(memoryMb * 1024 * 1024) });
@@ -72,11 +74,11 @@ function version1(ours: ReadonlyMap<string, string>, name: string, limits: Limit
     procs: made.map((folder) => join(folder, "cgroup.procs")),
     holds: { memory: memory !== undefined, pids: pids !== undefined, cpu: cpu !== undefined },
     oomKills: () => (memory === undefined ? null : counter(join(memory, "memory.oom_control"), "oom_kill")),
-    remove: () => removeAll(made),
+    folders: made,
   };
 }
 
-function version2(own: string, name: string, limits: Limits): Groups {
+function version2(own: string, name: string, limits: Limits, maxProcesses: number): Groups {
   const wanted = [
     "pids",
     ...(limits.memoryMb === undefined ? [] : ["memory"]),
@@ -87,7 +89,7 @@ function version2(own: string, name: string, limits: Limits): Groups {
   for (let parent = join(MOUNT, own); parent.startsWith(MOUNT); parent = dirname(parent)) {
     const given = new Set(readWords(join(parent, "cgroup.subtree_control")));
     if (!wanted.every((controller) => given.has(controller))) continue;
-    const settings: Record<string, string> = { "pids.max": String(MAX_PROCESSES) };
+    const settings: Record<string, string> = { "pids.max": String(maxProcesses) };
     if (limits.memoryMb !== undefined) settings["memory.max"] = String(limits.memoryMb * 1024 * 1024);
     if (limits.cpus !== undefined) {
       settings["cpu.max"] = `${Math.max(1000, Math.round(limits.cpus * CPU_PERIOD_US))} ${CPU_PERIOD_US}`;
@@ -99,10 +101,10 @@ function version2(own: string, name: string, limits: Limits): Groups {
       procs: [join(folder, "cgroup.procs")],
       holds: { memory: limits.memoryMb !== undefined, pids: true, cpu: limits.cpus !== undefined },
       oomKills: () => counter(join(folder, "memory.events"), "oom_kill"),
-      remove: () => removeAll(made),
+      folders: made,
     };
   }
-  return { procs: [], holds: { memory: false, pids: false, cpu: false }, oomKills: () => null, remove: () => {} };
+  return { procs: [], holds: { memory: false, pids: false, cpu: false }, oomKills: () => null, folders: [] };
 }
 
 function makeGroup(folder: string, settings: Record<string, string>, made: string[]): boolean {
@@ -150,12 +152,29 @@ function counter(path: string, name: string): number | null {
   }
 }
 
-function removeAll(folders: string[]): void {
+/** How long a killed process may take to leave its group. */
+const LEAVING_MS = 2000;
+
+/** Removes groups as soon as their last process is gone. */
+export async function removeGroups(folders: readonly string[], clock: Pick<Clock, "sleep">): Promise<void> {
+  for (let waitedMs = 0; !removeAll(folders) && waitedMs < LEAVING_MS; waitedMs += 5) await clock.sleep(5);
+}
+
+/** The same without giving way, for the last moments of a process. */
+export function removeGroupsNow(folders: readonly string[]): void {
+  const cell = new Int32Array(new SharedArrayBuffer(4));
+  for (let waitedMs = 0; !removeAll(folders) && waitedMs < LEAVING_MS; waitedMs += 5) Atomics.wait(cell, 0, 0, 5);
+}
+
+/** Whether all are gone. */
+function removeAll(folders: readonly string[]): boolean {
+  let gone = true;
   for (const folder of folders) {
     try {
       rmdirSync(folder);
-    } catch {
-      // not empty yet, or gone
+    } catch (error) {
+      gone &&= errno(error) === "ENOENT";
     }
   }
+  return gone;
 }

@@ -2,6 +2,7 @@
  * One sandbox on this machine's root: its folder, its first process, its commands and files, its end.
  */
 import { chmodSync, cpSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { Buffer } from "node:buffer";
 import { Readable } from "node:stream";
@@ -10,7 +11,7 @@ import { unpackInto } from "../lib/files/tar.ts";
 import type { Clock } from "../lib/runtime/clock.ts";
 import { HeadTail } from "../lib/runtime/head_tail.ts";
 import type { Runner, Started } from "../lib/runtime/runner.ts";
-import { startTime } from "../lib/sandbox/owner.ts";
+import { type Owner, startTime } from "../lib/sandbox/owner.ts";
 import type {
   Alive,
   Collected,
@@ -24,7 +25,7 @@ import type {
   Sandbox,
   SandboxSpec,
 } from "../lib/sandbox/provider.ts";
-import { type Groups, makeGroups, MAX_PROCESSES } from "./_host_limits.ts";
+import { type Groups, makeGroups, removeGroups, removeGroupsNow } from "./_host_limits.ts";
 import { type Machine, PATH, USER_NAMESPACE } from "./_host_machine.ts";
 import { joinArgv, type Network as HeldNetwork, type Networks, proxyEnv } from "./_host_networks.ts";
 import type { Mask } from "./_host_private.ts";
@@ -39,6 +40,7 @@ export const STATE = "sandbox.json";
 
 export interface SandboxState {
   id: string;
+  owner: Owner;
   /** PID 1 as this machine counts it, with its start time; absent until it runs. */
   init?: { pid: number; start: string };
   /** Control groups to remove. */
@@ -64,6 +66,7 @@ export interface OpenRequest {
   /** Folder of this sandbox on this machine; must not exist. */
   base: string;
   id: string;
+  maxProcesses: number;
   runner: Runner;
   clock: Clock;
 }
@@ -71,6 +74,8 @@ export interface OpenRequest {
 const PIPES = Array.from({ length: 8 }, (_, at) => ({ stdout: `${at}o`, stderr: `${at}e` }));
 const CLOSE_MS = 10_000;
 const WATCH_MS = 1000;
+/** MAX_ARG_STRLEN: one name=value with its end. */
+const LONGEST_VARIABLE = 131_072;
 /** For transfers that have to run inside. */
 const INSIDE_MS = 600_000;
 
@@ -78,20 +83,21 @@ const INSIDE_MS = 600_000;
 export async function openSandbox(request: OpenRequest, signal: AbortSignal): Promise<HostSandbox> {
   const { spec, machine, base, runner } = request;
   const held = request.network === "public" ? await request.networks!.take() : undefined;
-  const groups = makeGroups(`${request.id}`, spec.limits);
+  const groups = makeGroups(request.id, spec.limits, request.maxProcesses);
   let started: Started | undefined;
   try {
     const plan = layOut(request);
     const argv = startArgv(request, held, groups);
     note(base, {
       id: request.id,
-      groups: groups.procs.map((path) => path.slice(0, path.lastIndexOf("/"))),
+      owner: spec.owner,
+      groups: groups.folders,
       created: new Date().toISOString(),
     });
     started = await runner.start(argv, { cwd: base, env: { PATH } });
     const box = await connect(request, plan, started, groups, held, signal);
     try {
-      await box.seed();
+      await box.seed(signal);
     } catch (error) {
       await box[Symbol.asyncDispose]();
       throw error;
@@ -100,7 +106,7 @@ export async function openSandbox(request: OpenRequest, signal: AbortSignal): Pr
   } catch (error) {
     started?.kill("SIGKILL");
     await started?.ended;
-    groups.remove();
+    await removeGroups(groups.folders, request.clock);
     if (held !== undefined) request.networks!.give(held);
     await removeBase(base, machine, runner);
     throw error;
@@ -167,7 +173,7 @@ function startArgv(request: OpenRequest, held: HeldNetwork | undefined, groups: 
     }),
     sharedNetwork: request.network === "host",
     ...(spec.limits.cpus !== undefined && !groups.holds.cpu && { cpuList: pickCpus(spec.limits.cpus) }),
-    ...(!groups.holds.pids && { maxProcesses: MAX_PROCESSES }),
+    ...(!groups.holds.pids && { maxProcesses: request.maxProcesses }),
     ownUserNamespace: machine.mode === "user",
     ttlSeconds: spec.ttlMs / 1000,
     pipes: PIPES.flatMap((pair) => [pair.stdout, pair.stderr]),
@@ -262,8 +268,9 @@ async function connect(
   }
   note(base, {
     id: request.id,
+    owner: spec.owner,
     init: { pid: init!, start: startTime(init!) ?? "" },
-    groups: groups.procs.map((path) => path.slice(0, path.lastIndexOf("/"))),
+    groups: groups.folders,
     created: new Date().toISOString(),
   });
   return new HostSandbox(request, started, session!, init!, groups, held);
@@ -340,9 +347,10 @@ export class HostSandbox implements Sandbox {
       "--uts",
       "--net",
       "--root",
+      "/usr/bin/env",
+      "-C",
+      this.workdir,
       "/bin/bash",
-      "-c",
-      `cd ${this.workdir} && exec bash`,
     ];
     const asked = [spec.limits.memoryMb, spec.limits.cpus];
     const held_ = [groups.holds.memory, groups.holds.cpu];
@@ -371,34 +379,37 @@ export class HostSandbox implements Sandbox {
     if (spec.limits.cpus !== undefined && !this.groups.holds.cpu) {
       notes.push("cpus: by CPU affinity, no control group may be written here");
     }
+    const { cpus } = spec.limits;
+    if (cpus !== undefined && cpus > availableParallelism()) {
+      notes.push(`cpus: ${cpus} asked for, this machine has ${availableParallelism()}`);
+    }
     if (spec.limits.storageMb !== undefined && way.storage !== "memory") notes.push("storage_mb: not enforced");
     if (spec.limits.gpus) notes.push("gpus: not assigned");
     return notes;
   }
 
-  /** The working directory and the seed's own script. */
-  async seed(): Promise<void> {
+  /** The seed's own script, then the working directory, which may belong to a user that the script made. */
+  async seed(signal: AbortSignal): Promise<void> {
     const { spec } = this.request;
+    if (spec.setup !== undefined) await this.#seedScript(spec.setup, signal);
+    const made = await this.#inside(() => Promise.resolve(makeFolder(this.#root, this.workdir)));
+    if (made === "there") return;
     const user = this.#userOf(undefined);
-    let prepare = "";
-    if (makeFolder(this.#root, this.workdir) === "made" && user !== undefined) {
-      prepare = `chown ${user.uid}:${user.gid} -- "$GYM_WORKDIR"\n`;
-    }
-    if (prepare === "" && spec.setup === undefined) return;
+    if (user !== undefined) await this.#seedScript(`chown ${user.uid}:${user.gid} -- "$GYM_WORKDIR"`, signal);
+  }
+
+  async #seedScript(script: string, signal: AbortSignal): Promise<void> {
     const done = await this.session.run({
-      run: { script: prepare + (spec.setup ?? "") },
-      env: { PATH, HOME: "/root", GYM_WORKDIR: this.workdir },
+      run: { script },
+      env: { ...this.#environment(undefined, { GYM_WORKDIR: this.workdir }) },
       cwd: "/",
       purpose: "server",
-      deadlineMs: spec.readyTimeoutMs,
+      deadlineMs: this.request.spec.readyTimeoutMs,
       keepBytes: 64 * 1024,
-    }, new AbortController().signal);
-    if (done.exitCode !== 0) {
-      throw new HarborError(
-        "sandbox.failed",
-        `Cannot set up the sandbox: ${done.stderr.trim() || `exit ${done.exitCode}`}`,
-      );
-    }
+    }, signal);
+    if (done.ended === "exit" && done.exitCode === 0) return;
+    const why = done.ended === "deadline" ? "it took too long" : `exit code ${done.exitCode}`;
+    throw new HarborError("sandbox.failed", `The sandbox's setup failed: ${why}${said(done.stderr)}`);
   }
 
   async exec(command: Command, signal: AbortSignal): Promise<ExecResult> {
@@ -440,10 +451,8 @@ export class HostSandbox implements Sandbox {
         keepBytes: 64 * 1024,
       }, signal);
       if (done.ended !== "exit" || done.exitCode !== 0) {
-        throw new HarborError(
-          "sandbox.failed",
-          `Cannot prepare the sandbox for a command: ${done.stderr.trim() || `exit ${done.exitCode}`}`,
-        );
+        const why = done.ended === "deadline" ? "it took too long" : `exit code ${done.exitCode}`;
+        throw new HarborError("sandbox.failed", `A step before the command failed: ${why}${said(done.stderr)}`);
       }
     }
     for (const tree of command.unpack ?? []) {
@@ -548,16 +557,22 @@ export class HostSandbox implements Sandbox {
     return (this.#closed ??= this.#close());
   }
 
+  get owner(): Owner {
+    return this.request.spec.owner;
+  }
+
   /** Ends everything at once, for the second interrupt. */
   closeNow(): void {
     if (this.#kept) return;
     killAll([this.init]);
     this.started.kill("SIGKILL");
+    removeGroupsNow(this.groups.folders);
     removeBaseNow(this.request.base);
   }
 
   async #close(): Promise<void> {
     clearInterval(this.#watcher);
+    this.session.lose("it was closed");
     killAll([this.init]);
     // PID 1 is only gone when all of its namespace are, and `unshare` only after it.
     const late = new Promise<void>((resolve) => setTimeout(resolve, CLOSE_MS).unref?.());
@@ -565,7 +580,7 @@ export class HostSandbox implements Sandbox {
     this.started.kill("SIGKILL");
     this.session.close();
     if (this.held !== undefined) this.request.networks!.give(this.held);
-    this.groups.remove();
+    await removeGroups(this.groups.folders, this.request.clock);
     await removeBase(this.request.base, this.request.machine, this.request.runner);
   }
 
@@ -621,7 +636,7 @@ head -c ${maxBytes + 1} <"$GYM_PATH"`;
     if (name === "" || name === "root" || name === "0" || name === "0:0" || name === "root:root") return undefined;
     const text = (path: string) => {
       const found = collectFile(this.#root, path, 16 * 1024 * 1024);
-      return found.kind === "file" ? found.data.toString() : "";
+      return found.kind === "file" ? Buffer.from(found.data).toString() : "";
     };
     const account = accountOf(name, text("/etc/passwd"), text("/etc/group"));
     if (account === undefined) throw new HarborError("sandbox.failed", `No user ${name} in the sandbox's /etc/passwd`);
@@ -638,7 +653,7 @@ head -c ${maxBytes + 1} <"$GYM_PATH"`;
     more: Readonly<Record<string, string>> | undefined,
   ): Record<string, string> {
     const { spec } = this.request;
-    return {
+    const env: Record<string, string> = {
       PATH,
       HOME: account?.home ?? "/root",
       ...(this.request.network === "public" && proxyEnv()),
@@ -646,6 +661,18 @@ head -c ${maxBytes + 1} <"$GYM_PATH"`;
       ...spec.env,
       ...more,
     };
+    for (const [name, value] of Object.entries(env)) {
+      if (Buffer.byteLength(name) + Buffer.byteLength(value) + 2 > LONGEST_VARIABLE || value.includes("\0")) {
+        throw new HarborError(
+          "sandbox.failed",
+          `Linux cannot pass the variable ${name}: ${Buffer.byteLength(value)} bytes`,
+          {
+            hint: "pass it as a file",
+          },
+        );
+      }
+    }
+    return env;
   }
 
   #oomKills(): number | null {
@@ -666,6 +693,8 @@ head -c ${maxBytes + 1} <"$GYM_PATH"`;
     this.#watcher.unref?.();
   }
 }
+
+const said = (stderr: string): string => (stderr.trim() === "" ? "" : `: ${stderr.trim()}`);
 
 function exists(path: string): boolean {
   try {

@@ -25,47 +25,70 @@ const below = (fd: number, name: string): string => `/proc/self/fd/${fd}/${name}
 /** Something that is not as the caller needs it, said in words for the task's author. */
 class Refused extends Error {}
 
+/** What a symbolic link among a path's folders means to the one who asks. */
+type Links =
+  /** Resolved within the sandbox's root, as its own programs would. */
+  | "follow"
+  /** Nothing is read through it. */
+  | "refuse"
+  /** It gives way to a folder, as whatever else is no folder. */
+  | "replace";
+
+/** Links that systems are made of (`/bin -> usr/bin`), which are no task's trap: always followed. */
+const SYSTEM_LINKS = /^\/(bin|sbin|lib|lib32|lib64|libx32|var\/run|var\/lock)$/;
+
 /**
- * Opens a folder of the sandbox and hands its descriptor to `use`. `make` creates what is missing (mode 0755) and puts
- * a folder in the place of whatever else stands at the last name. Throws node's errors with their codes.
+ * Opens a folder of the sandbox and hands its descriptor to `use`. With `make`, what is missing is created (mode 0755).
+ * Throws node's errors with their codes, or Refused for a link that may not be followed.
  */
-function inFolder<T>(root: string, path: string, { make }: { make: boolean }, use: (fd: number) => T): T {
+function inFolder<T>(root: string, path: string, how: { make: boolean; links: Links }, use: (fd: number) => T): T {
   const open: number[] = [fs.openSync(root, O_RDONLY | O_DIRECTORY)];
+  const names: string[] = [];
+  const enter = (name: string) => {
+    open.push(fs.openSync(below(open.at(-1)!, name), FOLDER));
+    names.push(name);
+  };
+  const create = (name: string) => {
+    fs.mkdirSync(below(open.at(-1)!, name), { mode: 0o755 });
+    enter(name);
+    fs.fchmodSync(open.at(-1)!, 0o755); // whatever our umask is
+  };
   try {
     let todo = path.split("/");
-    let links = 0;
+    let followed = 0;
     while (todo.length > 0) {
       const name = todo.shift()!;
       if (name === "" || name === ".") continue;
       if (name === "..") {
-        if (open.length > 1) fs.closeSync(open.pop()!);
+        if (open.length > 1) fs.closeSync(open.pop()!), names.pop();
         continue;
       }
-      const at = open.at(-1)!;
-      const last = todo.every((rest) => rest === "" || rest === ".");
       try {
-        open.push(fs.openSync(below(at, name), FOLDER));
+        enter(name);
         continue;
       } catch (error) {
-        if (errno(error) === "ENOENT" && make) {
-          fs.mkdirSync(below(at, name), { mode: 0o755 });
-          open.push(fs.openSync(below(at, name), FOLDER));
-          fs.fchmodSync(open.at(-1)!, 0o755); // whatever our umask is
+        if (errno(error) === "ENOENT" && how.make) {
+          create(name);
           continue;
         }
         if (errno(error) !== "ELOOP" && errno(error) !== "ENOTDIR") throw error;
       }
-      const stat = fs.lstatSync(below(at, name));
-      if (last && make) {
-        fs.unlinkSync(below(at, name));
-        fs.mkdirSync(below(at, name), { mode: 0o755 });
-        open.push(fs.openSync(below(at, name), FOLDER));
+      const at = below(open.at(-1)!, name);
+      const isLink = fs.lstatSync(at).isSymbolicLink();
+      const system = isLink && SYSTEM_LINKS.test(["", ...names, name].join("/"));
+      if (how.links === "replace" && !system) {
+        fs.unlinkSync(at);
+        create(name);
         continue;
       }
-      if (!stat.isSymbolicLink()) throw Object.assign(new Error(`${name} is not a folder`), { code: "ENOTDIR" });
-      if (++links > MAX_LINKS) throw Object.assign(new Error("too many symbolic links"), { code: "ELOOP" });
-      const target = fs.readlinkSync(below(at, name));
-      if (target.startsWith("/")) { for (const fd of open.splice(1)) fs.closeSync(fd); }
+      if (!isLink) throw Object.assign(new Error(`${name} is not a folder`), { code: "ENOTDIR" });
+      if (how.links === "refuse" && !system) throw new Refused("behind a symbolic link");
+      if (++followed > MAX_LINKS) throw Object.assign(new Error("too many symbolic links"), { code: "ELOOP" });
+      const target = fs.readlinkSync(at);
+      if (target.startsWith("/")) {
+        for (const fd of open.splice(1)) fs.closeSync(fd);
+        names.length = 0;
+      }
       todo = [...target.split("/"), ...todo];
     }
     return use(open.at(-1)!);
@@ -73,6 +96,9 @@ function inFolder<T>(root: string, path: string, { make }: { make: boolean }, us
     for (const fd of open) fs.closeSync(fd);
   }
 }
+
+const REPLACE = { make: true, links: "replace" } as const;
+const REFUSE = { make: false, links: "refuse" } as const;
 
 const split = (path: string): [folder: string, name: string] => {
   const clean = path.replace(/\/+$/, "");
@@ -83,8 +109,8 @@ const split = (path: string): [folder: string, name: string] => {
 export function collectFile(root: string, path: string, maxBytes: number): Collected {
   try {
     const [folder, name] = split(path);
-    const data = inFolder(root, folder, { make: false }, (fd) => readRegular(below(fd, name), maxBytes));
-    return { kind: "file", data };
+    const data = inFolder(root, folder, REFUSE, (fd) => readRegular(below(fd, name), maxBytes));
+    return { kind: "file", data: new Uint8Array(data) };
   } catch (error) {
     if (error instanceof Refused) return { kind: "refused", reason: error.message };
     const code = errno(error);
@@ -121,14 +147,15 @@ function readRegular(path: string, maxBytes: number): Buffer {
 /** Puts a tree of this machine into the sandbox, as its root. Throws "transfer.failed"; node's EACCES passes. */
 export async function putTree(root: string, tree: HostTree): Promise<void> {
   try {
-    inFolder(root, tree.to, { make: true }, () => {});
+    fs.statSync(tree.from);
+    inFolder(root, tree.to, REPLACE, () => {});
     const executable = new Set(tree.executable ?? []);
     for (const path of tree.only === undefined ? pathsBelow(tree.from) : tree.only) {
       const source = join(tree.from, path);
       const stat = fs.lstatSync(source);
       const target = join(tree.to, path);
       if (stat.isDirectory()) {
-        inFolder(root, target, { make: true }, (fd) => fs.fchmodSync(fd, stat.mode & 0o7777));
+        inFolder(root, target, REPLACE, (fd) => fs.fchmodSync(fd, stat.mode & 0o7777));
       } else if (stat.isSymbolicLink()) {
         place(root, target, (at) => fs.symlinkSync(fs.readlinkSync(source), at));
       } else if (stat.isFile()) {
@@ -190,7 +217,7 @@ function create(root: string, path: string): number {
 
 function place<T>(root: string, path: string, make: (at: string) => T): T {
   const [folder, name] = split(path);
-  return inFolder(root, folder, { make: true }, (fd) => {
+  return inFolder(root, folder, REPLACE, (fd) => {
     try {
       return make(below(fd, name));
     } catch (error) {
@@ -214,7 +241,7 @@ export async function download(
     const held = inFolder(
       root,
       from,
-      { make: false },
+      REFUSE,
       (fd) => fs.openSync(`/proc/self/fd/${fd}`, O_RDONLY | O_DIRECTORY),
     );
     try {
@@ -224,7 +251,8 @@ export async function download(
     }
   } catch (cause) {
     const code = errno(cause);
-    if (code === "ENOENT" || code === "ENOTDIR") return out.report();
+    if (cause instanceof Refused) out.refuse(from, cause.message);
+    if (cause instanceof Refused || code === "ENOENT" || code === "ENOTDIR") return out.report();
     if (cause instanceof HarborError || code === "EACCES") throw cause;
     throw new HarborError("transfer.failed", `Cannot bring ${from} out of the sandbox: ${messageOf(cause)}`, { cause });
   }
@@ -246,13 +274,13 @@ class Outgoing {
     for (const name of fs.readdirSync(`/proc/self/fd/${folder}`).sort()) {
       const path = prefix === "" ? name : `${prefix}/${name}`;
       if (++this.#entries > this.limits.maxEntries) {
-        return this.#refuse(path, `more than ${this.limits.maxEntries} entries`);
+        return this.refuse(path, `more than ${this.limits.maxEntries} entries`);
       }
       try {
         await this.#one(folder, name, path);
       } catch (error) {
-        if (error instanceof Refused) this.#refuse(path, error.message);
-        else if (errno(error) === "ENOENT") this.#refuse(path, "gone while it was copied, or its name is not UTF-8");
+        if (error instanceof Refused) this.refuse(path, error.message);
+        else if (errno(error) === "ENOENT") this.refuse(path, "gone while it was copied, or its name is not UTF-8");
         else throw error;
       }
     }
@@ -307,7 +335,7 @@ class Outgoing {
   makeLinks(): void {
     for (const [path, target] of this.#links) {
       if (target === "" || !staysInside(path, target, this.#links)) {
-        this.#refuse(path, `a symbolic link out of the folder (${target})`);
+        this.refuse(path, `a symbolic link out of the folder (${target})`);
         continue;
       }
       this.#here(path, (full) => {
@@ -328,7 +356,7 @@ class Outgoing {
     }
   }
 
-  #refuse(path: string, reason: string): void {
+  refuse(path: string, reason: string): void {
     if (this.#refused.length < REFUSALS_KEPT) this.#refused.push({ path, reason });
     else this.#refusedMore++;
   }
@@ -344,11 +372,11 @@ class Outgoing {
 /** Where a folder is created with its parents, as root: the working directory of a task. */
 export function makeFolder(root: string, path: string): "made" | "there" {
   try {
-    inFolder(root, path, { make: false }, () => {});
+    inFolder(root, path, { make: false, links: "follow" }, () => {});
     return "there";
   } catch (error) {
     if (errno(error) !== "ENOENT") throw error;
-    inFolder(root, path, { make: true }, () => {});
+    inFolder(root, path, { make: true, links: "follow" }, () => {});
     return "made";
   }
 }

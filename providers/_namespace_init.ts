@@ -91,9 +91,13 @@ export function initProgram(request: InitRequest): string {
   return steps.join("\n");
 }
 
+/** Bash would end on these, PID 1 or not; commands get them back. */
+const IGNORED = "HUP INT QUIT ILL TRAP ABRT BUS FPE USR1 SEGV USR2 PIPE ALRM TERM XCPU XFSZ VTALRM SYS";
+
 function sessionProgram({ ttlSeconds, maxProcesses }: InitRequest): string {
   const limit = maxProcesses === undefined ? "" : `ulimit -u ${maxProcesses} 2>/dev/null\n`;
   return `set -m
+trap '' ${IGNORED}
 ${limit}declare -A pids
 kept=
 reap() {
@@ -116,7 +120,7 @@ while :; do
   fi
   case $verb in
     E)
-      ( . "${CONTROL}/$id" ) &
+      ( trap - ${IGNORED}; . "${CONTROL}/$id" ) &
       pids[$id]=$!
       printf 'S %s %s\\n' "$id" "$!"
       ;;
@@ -177,13 +181,15 @@ export function launcher(request: LaunchRequest): { launcher: string; script?: s
   let script: string | undefined;
   let command: string;
   let redirect = `</dev/null`;
+  // A shell does not take IFS from its environment; whoever asks for it by name means the script.
+  const own = request.env.IFS === undefined ? "" : `export IFS=${q(request.env.IFS)}\n`;
   if ("argv" in request.run) command = request.run.argv.map(q).join(" ");
   else {
     lines.push(shell);
-    if (request.run.script.length * 4 < LONGEST_ARGUMENT || Buffer.byteLength(request.run.script) < LONGEST_ARGUMENT) {
-      command = `$shell -c ${q(request.run.script)}`;
+    if (Buffer.byteLength(request.run.script) < LONGEST_ARGUMENT) {
+      command = `$shell -c ${q(own + request.run.script)}`;
     } else {
-      script = request.run.script;
+      script = own + request.run.script;
       redirect += ` 8<${CONTROL}/${request.id}.script`;
       // The dot keeps trailing newlines, which $( ) would eat.
       command = `$shell -c 's=$(cat <&8; echo .); exec 8<&-; eval "\${s%.}"'`;

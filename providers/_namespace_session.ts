@@ -178,6 +178,9 @@ export class Session {
       }
       signal.throwIfAborted();
       if (one.failure !== undefined) this.#refuse(one, command, readers);
+      // Services of agents and solutions go on; what others leave behind ends with them.
+      const survives = command.purpose === "agent" || command.purpose === "oracle";
+      if (wait === "exit" && !survives && this.#mayHaveLeft()) await this.#end(one, false);
       if (one.openPipes > 0) await quiet(this.deps.clock, closed, () => received);
       closed.then(() => this.#pairs.push(pair));
     } finally {
@@ -253,6 +256,17 @@ export class Session {
       await this.deps.clock.sleep(pauseMs);
     }
     this.#ask();
+  }
+
+  /** Whether orphans exist: PID 1 has children besides the commands that run now. One small file, where the kernel has it. */
+  #mayHaveLeft(): boolean {
+    try {
+      const children = readFileSync(`/proc/${this.deps.init}/task/${this.deps.init}/children`, "latin1").trim();
+      return children !== "" &&
+        children.split(" ").length > [...this.#running.values()].filter((one) => one.status === undefined).length;
+    } catch {
+      return true;
+    }
   }
 
   /** The launcher could not start the command. */

@@ -5,15 +5,15 @@
  *
  * Options (`sandbox.host.…`): `network=host` shares this machine's network; `run=all|no-install|skip` says which RUN
  * lines of a Dockerfile are run (default `no-install`); `storage=disk|memory|read-only` fixes where writes go, which is
- * otherwise found out by trying.
+ * otherwise found out by trying; `pids_limit=N` bounds the processes of one sandbox (4096).
  */
-import { mkdirSync, readdirSync, readFileSync, rmdirSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import type { Emit } from "../lib/events.ts";
-import { HarborError } from "../lib/errors.ts";
+import { HarborError, messageOf } from "../lib/errors.ts";
 import { Shared } from "../lib/runtime/pool.ts";
-import { isAlive, type Owner, startTime } from "../lib/sandbox/owner.ts";
+import { isAlive, newRunId, startTime } from "../lib/sandbox/owner.ts";
 import type {
   Diagnosis,
   ImageNeed,
@@ -30,6 +30,7 @@ import type {
 import { removeScratch, scratchFolders, scratchRoot } from "../lib/sandbox/scratch.ts";
 import { diagnoseHost } from "./_host_diagnose.ts";
 import { applyDockerfile, type HostImage } from "./_host_dockerfile.ts";
+import { MAX_PROCESSES, removeGroups, removeGroupsNow } from "./_host_limits.ts";
 import { lookAtMachine, type Machine } from "./_host_machine.ts";
 import { Networks } from "./_host_networks.ts";
 import { findHidden, makeMask, type Mask } from "./_host_private.ts";
@@ -46,8 +47,10 @@ import {
 import type { Storage } from "./_namespace_mounts.ts";
 import { killAll } from "./_namespace_tree.ts";
 
-/** Folder of sandboxes below a run's scratch folder. */
-const BOXES = "host";
+/** Folders of providers below a run's scratch folder: two of one run must not meet. */
+const FOLDER = /^host-[a-z0-9]{8}$/;
+/** Folder of sandboxes in it. */
+const BOXES = "boxes";
 
 const STORAGES: Storage[] = ["disk", "memory", "read-only"];
 const RUN_MODES = ["all", "no-install", "skip"] as const;
@@ -57,6 +60,7 @@ interface HostOptions {
   network: "host" | undefined;
   run: RunMode;
   storage: Storage | undefined;
+  pids_limit: number;
 }
 
 /** Throws "usage" for an option or value that there is not. */
@@ -66,22 +70,30 @@ export function readOptions(options: Readonly<Record<string, unknown>>): HostOpt
     if (value === undefined || values.includes(value as T)) return value as T | undefined;
     throw new HarborError("usage", `sandbox.host.${name} is ${JSON.stringify(value)}, must be ${values.join(" or ")}`);
   };
-  const known = ["network", "run", "storage"];
+  const known = ["network", "run", "storage", "pids_limit"];
   const unknown = Object.keys(options).find((name) => !known.includes(name));
   if (unknown !== undefined) {
     throw new HarborError("usage", `unknown option sandbox.host.${unknown}`, { hint: `there are ${known.join(", ")}` });
   }
+  const count = (name: string): number | undefined => {
+    const value = options[name];
+    if (value === undefined || (typeof value === "number" && Number.isInteger(value) && value > 0)) return value;
+    throw new HarborError("usage", `sandbox.host.${name} is ${JSON.stringify(value)}, must be a whole number above 0`);
+  };
   const network = one("network", ["host", "relay"] as const);
   return {
     network: network === "host" ? "host" : undefined,
     run: one("run", RUN_MODES) ?? "no-install",
     storage: one("storage", STORAGES),
+    pids_limit: count("pids_limit") ?? MAX_PROCESSES,
   };
 }
 
 export class HostProvider implements SandboxProvider {
   readonly name = "host";
   readonly #options: HostOptions;
+  /** Where this provider keeps its layers, sockets and sandboxes. */
+  readonly #folder: string;
   readonly #shared = new Shared<unknown>();
   readonly #open = new Set<HostSandbox>();
   #way: Way;
@@ -92,11 +104,16 @@ export class HostProvider implements SandboxProvider {
 
   constructor(private readonly deps: ProviderDeps) {
     this.#options = readOptions(deps.options);
+    this.#folder = join(deps.scratch, `host-${newRunId()}`);
     this.#way = { storage: this.#options.storage ?? "disk", sysfs: true };
   }
 
-  diagnose(signal: AbortSignal): Promise<Diagnosis> {
-    return diagnoseHost(this.deps, signal, (deps) => new HostProvider({ ...deps, options: {} }));
+  diagnose(signal: AbortSignal, depth: "quick" | "thorough" = "thorough"): Promise<Diagnosis> {
+    return diagnoseHost(this.deps, signal, depth, {
+      machine: () => this.#machine(),
+      provider: this,
+      storage: () => this.#way.storage,
+    });
   }
 
   async prepare(need: ImageNeed, signal: AbortSignal, emit: Emit): Promise<PreparedImage> {
@@ -104,7 +121,7 @@ export class HostProvider implements SandboxProvider {
     const image = await applyDockerfile(need, {
       machine,
       mode: this.#options.run,
-      scratch: this.deps.scratch,
+      scratch: this.#folder,
       shared: this.#shared,
       emit,
       open: (spec) => this.#openBox({ ...spec, network: need.network }, signal, []),
@@ -149,7 +166,7 @@ export class HostProvider implements SandboxProvider {
     for (;;) {
       const way = this.#way;
       const mask = await this.#mask(machine, spec.hide ?? []);
-      const folder = join(this.deps.scratch, BOXES);
+      const folder = join(this.#folder, BOXES);
       mkdirSync(folder, { recursive: true, mode: 0o700 });
       const serial = `${spec.episode}-${++this.#next}`.replace(/[^A-Za-z0-9_.-]/g, "_");
       const base = join(folder, serial);
@@ -165,6 +182,7 @@ export class HostProvider implements SandboxProvider {
           networks,
           base,
           id: `gym-harbor-${spec.owner.run}-${serial}`,
+          maxProcesses: this.#options.pids_limit,
           runner: this.deps.runner,
           clock: this.deps.clock,
         }, signal);
@@ -205,7 +223,7 @@ export class HostProvider implements SandboxProvider {
   #mask(machine: Machine, hide: readonly string[]): Promise<Mask> {
     const all = [...new Set([...hide, this.deps.scratch, scratchRoot(this.deps.env)])].sort();
     return this.#shared.get(`mask ${JSON.stringify(all)}`, () => {
-      const layer = join(this.deps.scratch, `mask-${++this.#next}`);
+      const layer = join(this.#folder, `mask-${++this.#next}`);
       const hidden = findHidden(machine.view.folders, all, process.getuid?.() ?? 0);
       return makeMask(layer, machine.view.folders, [...hidden, ...machine.view.network], {
         ownIds: machine.mode === "user",
@@ -216,7 +234,8 @@ export class HostProvider implements SandboxProvider {
 
   #publicNetworks(machine: Machine): Promise<Networks> {
     return this.#shared.get("networks", async () => {
-      this.#proxy = await startProxy(join(this.deps.scratch, "proxy.sock"), this.deps.env);
+      mkdirSync(this.#folder, { recursive: true, mode: 0o700 });
+      this.#proxy = await startProxy(join(this.#folder, "proxy.sock"), this.deps.env);
       this.#networks = new Networks(machine, { runner: this.deps.runner, socket: this.#proxy.socket });
       return this.#networks;
     }) as Promise<Networks>;
@@ -228,88 +247,93 @@ export class HostProvider implements SandboxProvider {
 
   #leftovers(filter: OwnerFilter): { leftover: Leftover; base: string; state: SandboxState }[] {
     const found: { leftover: Leftover; base: string; state: SandboxState }[] = [];
-    for (const { folder, owner } of scratchFolders(scratchRoot(this.deps.env))) {
-      if (filter.run !== undefined && owner.run !== filter.run) continue;
-      for (const base of boxesIn(folder)) {
-        const state = stateOf(base);
-        const ageMs = this.deps.clock.now().getTime() - Date.parse(state.created);
-        if (filter.olderThanMs !== undefined && ageMs < filter.olderThanMs) continue;
-        found.push({ base, state, leftover: { id: state.id, provider: "host", owner, alive: isAlive(owner), ageMs } });
-      }
+    const runs = scratchFolders(scratchRoot(this.deps.env)).map(({ folder }) => folder);
+    for (const base of [...new Set([...runs, this.deps.scratch])].flatMap(boxesIn)) {
+      const state = stateOf(base);
+      if (state === undefined || (filter.run !== undefined && state.owner.run !== filter.run)) continue;
+      const ageMs = this.deps.clock.now().getTime() - Date.parse(state.created);
+      if (filter.olderThanMs !== undefined && ageMs < filter.olderThanMs) continue;
+      const { id, owner } = state;
+      found.push({ base, state, leftover: { id, provider: "host", owner, alive: isAlive(owner), ageMs } });
     }
     return found;
   }
 
   async sweep(filter: OwnerFilter): Promise<SweepReport> {
     const report: SweepReport = { removed: [], failed: [] };
-    const dead = (owner: Owner) => filter.evenAlive === true || isAlive(owner) === false;
     for (const { leftover, base, state } of this.#leftovers(filter)) {
-      if (!dead(leftover.owner)) continue;
-      endState(state);
+      if (filter.evenAlive !== true && leftover.alive !== false) continue;
+      await endState(state, this.deps.clock);
       await removeBase(base, await this.#machine(), this.deps.runner);
-      for (const group of state.groups) removeGroup(group);
-      if (boxesIn(join(base, "../..")).includes(base)) {
-        report.failed.push({ id: state.id, reason: `${base} could not be removed` });
-      } else report.removed.push(state.id);
+      await removeGroups(state.groups, this.deps.clock);
+      if (existsSync(base)) report.failed.push({ id: state.id, reason: `${base} could not be removed` });
+      else report.removed.push(state.id);
     }
-    if (filter.olderThanMs === undefined) {
-      for (const { folder, owner } of scratchFolders(scratchRoot(this.deps.env))) {
-        const wanted = filter.run === undefined || owner.run === filter.run;
-        if (!wanted || isAlive(owner) !== false || boxesIn(folder).length > 0) continue;
-        try {
-          removeScratch(folder);
-        } catch (error) {
-          report.failed.push({ id: folder, reason: String(error) });
-        }
+    if (filter.olderThanMs !== undefined) return report;
+    for (const { folder, owner } of scratchFolders(scratchRoot(this.deps.env))) {
+      const wanted = filter.run === undefined || owner.run === filter.run;
+      if (!wanted || isAlive(owner) !== false || boxesIn(folder).some((base) => stateOf(base) !== undefined)) continue;
+      try {
+        removeScratch(folder);
+      } catch (error) {
+        report.failed.push({ id: folder, reason: messageOf(error) });
       }
     }
     return report;
   }
 
   sweepNow(run: string): void {
-    for (const box of this.#open) box.closeNow();
-    this.#networks?.close();
-    this.#proxy?.close();
     for (const { base, state } of this.#leftovers({ run })) {
-      endState(state);
+      killState(state);
+      removeGroupsNow(state.groups);
       removeBaseNow(base);
     }
+    for (const box of this.#open) if (box.owner.run === run) box.closeNow();
+    if ([...this.#open].every((box) => box.owner.run === run)) this.#closeNetworks();
   }
 
   /** Ends the relays and the proxy; sandboxes are closed by who opened them. */
   [Symbol.asyncDispose](): Promise<void> {
+    this.#closeNetworks();
+    return Promise.resolve();
+  }
+
+  #closeNetworks(): void {
     this.#networks?.close();
     this.#proxy?.close();
-    return Promise.resolve();
   }
 }
 
-function boxesIn(folder: string): string[] {
+function boxesIn(run: string): string[] {
+  return namesIn(run).filter((name) => FOLDER.test(name)).map((name) => join(run, name, BOXES)).flatMap((boxes) =>
+    namesIn(boxes).map((name) => join(boxes, name))
+  );
+}
+
+function namesIn(folder: string): string[] {
   try {
-    return readdirSync(join(folder, BOXES)).map((name) => join(folder, BOXES, name));
+    return readdirSync(folder);
   } catch {
     return [];
   }
 }
 
-function stateOf(base: string): SandboxState {
+/** Undefined for a folder that never became a sandbox: it goes with its run's scratch folder. */
+function stateOf(base: string): SandboxState | undefined {
   try {
     return JSON.parse(readFileSync(join(base, STATE), "utf8")) as SandboxState;
   } catch {
-    return { id: base, groups: [], created: new Date(0).toISOString() };
+    return undefined;
   }
 }
 
-/** Kills what still runs in a sandbox whose owner is dead (a kept one, say), when it is the same process. */
-function endState(state: SandboxState): void {
-  const { init } = state;
-  if (init !== undefined && init.start !== "" && startTime(init.pid) === init.start) killAll([init.pid]);
+/** Kills what runs in a sandbox, when its first process is still the one that was noted. Returns whether it was. */
+function killState({ init }: SandboxState): boolean {
+  if (init === undefined || init.start === "" || startTime(init.pid) !== init.start) return false;
+  killAll([init.pid]);
+  return true;
 }
 
-function removeGroup(group: string): void {
-  try {
-    rmdirSync(group);
-  } catch {
-    // not empty yet, or gone
-  }
+async function endState(state: SandboxState, clock: ProviderDeps["clock"]): Promise<void> {
+  for (let tries = 0; killState(state) && tries < 200; tries++) await clock.sleep(10);
 }

@@ -51,7 +51,7 @@ export async function makeProvider(name: ProviderName, deps: ProviderDeps): Prom
     case "podman":
       return (await import("./podman.ts")).podmanProvider(deps);
     case "host":
-      throw new HarborError("not-built", "--sandbox host: not in this build");
+      return new (await import("./host.ts")).HostProvider(deps);
   }
 }
 
