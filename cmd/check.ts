@@ -35,7 +35,7 @@ export const parse = (argv: string[]): Options =>
       .option("--resolved", "add what differs from the defaults")
       .option("--schema-only", "check task.toml files alone, whatever lies beside them")
       .option("-q, --quiet", "no notes, only results")
-      .option("-v, --verbose", "all warnings in full"));
+      .option("-v, --verbose", "also say which folder each path stands for"));
 
 /** One line of the report. */
 interface Line {
@@ -70,11 +70,9 @@ async function* taskLines(options: Options, ctx: Context): AsyncGenerator<Line> 
   const targets = options.paths.map((path) => resolveTarget(path, ctx.cwd));
   let count = 0;
   for (const target of targets) {
+    if (options.verbose) ctx.note(`${target.named} is ${target.folder}`);
     const dataset = openDataset(target, { strict: options.strict });
-    const { errors, warnings } = dataset;
-    if (errors.length + warnings.length > 0) {
-      yield { ...NOTHING, path: target.named, ok: errors.length === 0, errors, warnings };
-    }
+    if (dataset.errors.length + dataset.warnings.length > 0) yield lineWithoutFolder(target.named, dataset);
     for (const loaded of dataset.tasks()) {
       if (count++ % BATCH === 0) await setImmediate();
       yield taskLine(loaded, options);
@@ -100,25 +98,18 @@ function* schemaLines(options: Options, ctx: Context): Generator<Line> {
       ? readSettings(read.text, findings, { strict: options.strict, shownAs: path, file: path })
       : null;
     yield {
-      ...NOTHING,
-      path,
-      ok: findings.errors.length === 0,
-      errors: findings.errors,
-      warnings: findings.warnings,
+      ...lineWithoutFolder(path, findings),
       steps: settings?.config.steps?.length ?? 0,
       ...(options.resolved && { resolved: settings?.resolved() ?? null }),
     };
   }
 }
 
-const NOTHING = {
-  id: null,
-  mode: "none",
-  steps: 0,
-  task_digest: null,
-  package_hash: null,
-  context_hash: null,
-} as const satisfies Partial<Line>;
+function lineWithoutFolder(path: string, { errors, warnings }: Pick<Line, "errors" | "warnings">): Line {
+  const ok = errors.length === 0;
+  const hashes = { task_digest: null, package_hash: null, context_hash: null };
+  return { path, id: null, ok, errors, warnings, mode: "none", steps: 0, ...hashes };
+}
 
 function taskLine(loaded: LoadedTask, { resolved }: Options): Line {
   const { hashes } = loaded;

@@ -3,8 +3,9 @@
  * searched further; at most six levels down; hidden folders skipped; links never followed; siblings in code-point order.
  */
 import { lstatSync, readdirSync, statSync } from "node:fs";
-import { errno, messageOf } from "../errors.ts";
+import { errno } from "../errors.ts";
 import { sortByCodePoint } from "../files/order.ts";
+import { reasonOf } from "./read.ts";
 
 const DEPTH = 6;
 
@@ -39,7 +40,7 @@ function search(root: string, prefix: string, depth: number, found: Discovery): 
     try {
       isTask = holdsTaskToml(`${root}/${path}`);
     } catch (error) {
-      found.unreadable.push({ path, detail: messageOf(error) });
+      found.unreadable.push({ path, detail: reasonOf(error) });
       continue;
     }
     if (isTask) found.tasks.push({ id: name, path, linked });
@@ -59,7 +60,7 @@ function subfolders(root: string, prefix: string, found: Discovery): { name: str
       else if (!entry.isFile() && isFolder(`${folder}/${entry.name}`)) linked.set(entry.name, false);
     }
   } catch (error) {
-    found.unreadable.push({ path: prefix, detail: messageOf(error) });
+    found.unreadable.push({ path: prefix, detail: reasonOf(error) });
   }
   return sortByCodePoint([...linked.keys()]).map((name) => ({ name, linked: linked.get(name)! }));
 }

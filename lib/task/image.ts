@@ -17,7 +17,8 @@ export function imagePlan(id: string, dockerImage: string | undefined, files: Ta
   if (kind !== "dir") {
     return dockerImage === undefined ? NONE : { mode: "prebuilt", reference: dockerImage, uploads: false };
   }
-  const dockerfile = files.isFile("environment/Dockerfile") ? files.dockerfile("environment/Dockerfile") : undefined;
+  const hasDockerfile = files.isFile("environment/Dockerfile");
+  const dockerfile = hasDockerfile ? files.dockerfile("environment/Dockerfile") : undefined;
   if (files.isFile("environment/docker-compose.yaml")) {
     return {
       mode: "compose",
@@ -28,6 +29,7 @@ export function imagePlan(id: string, dockerImage: string | undefined, files: Ta
   }
   if (dockerImage !== undefined) return prebuilt(dockerImage, dockerfile, files);
   if (dockerfile === undefined) {
+    if (hasDockerfile) return NONE; // it cannot be read, which was said
     const other = OTHER_COMPOSE_NAMES.find((name) => files.isFile(`environment/${name}`));
     const hint = other === undefined
       ? undefined
