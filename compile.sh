@@ -41,9 +41,12 @@ toolchain() {
 }
 toolchain
 deno=$PWD/tools/node_modules/.bin/deno
-bun=$(find tools/node_modules/@oven -path '*/bin/bun' -type f 2>/dev/null | head -n 1) # the program itself: needs no postinstall
-[ -n "$bun" ] || bun=tools/node_modules/.bin/bun
-bun=$PWD/$bun
+# Where npm was told to run no install scripts, bun's command is a stub; the program itself lies in its platform package.
+bun=
+for candidate in "$PWD"/tools/node_modules/.bin/bun "$PWD"/tools/node_modules/@oven/*/bin/bun; do
+  if "$candidate" --version >/dev/null 2>&1; then bun=$candidate; break; fi
+done
+[ -n "$bun" ] || die "no bun in tools/node_modules runs on this machine"
 export NO_COLOR=1
 unset BUN_OPTIONS BUN_BE_BUN
 
@@ -59,11 +62,12 @@ trap 'rm -rf "$scratch"' EXIT
 mkdir -p dist
 
 by_bun() { # TARGET FILE
-  # Bytecode halves the start; splitting leaves what a command does not need unread. The autoload switches keep .env and
-  # bunfig.toml (whose preload is code) of the folder we are started in from being read.
+  # Bytecode halves the start; splitting leaves what a command does not need unread; with the map, a stack trace of a bug
+  # names our files. The autoload switches keep .env and bunfig.toml (whose preload is code) of the folder we are started
+  # in from being read.
   local main=$PWD/main.ts
   (cd "$scratch" && "$bun" build "$main" --compile --outfile "$2" ${1:+--target="bun-$1"} \
-    --format=esm --bytecode --splitting \
+    --format=esm --bytecode --splitting --sourcemap=linked \
     --no-compile-autoload-dotenv --no-compile-autoload-bunfig \
     --no-compile-autoload-tsconfig --no-compile-autoload-package-json \
     ${commit:+--define globalThis.GYM_HARBOR_COMMIT="\"$commit\""}) >"$scratch/log" 2>&1 || { cat "$scratch/log" >&2; return 1; }
