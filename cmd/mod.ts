@@ -82,7 +82,14 @@ export const COMMANDS: Entry[] = [
     section: LOOK,
     load: lazy(() => import("./task.ts")),
   },
-  { name: "dataset init", aliases: [], words: "NAME", about: "a new dataset with one task", section: WRITE },
+  {
+    name: "dataset init",
+    aliases: [],
+    words: "NAME",
+    about: "a new dataset with one task",
+    section: WRITE,
+    load: lazy(() => import("./dataset/init.ts")),
+  },
   {
     name: "doctor",
     aliases: [],
