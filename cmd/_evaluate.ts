@@ -2,7 +2,7 @@
 import { mkdir } from "node:fs/promises";
 import { join, relative } from "node:path";
 import { stringify as yaml } from "yaml";
-import { chooseSandbox } from "../providers/mod.ts";
+import { chooseSandbox, providerName } from "../providers/mod.ts";
 import { reconcileManifest } from "../lib/dataset/manifest.ts";
 import type { Agent } from "../lib/agent/agent.ts";
 import type { Context } from "../lib/context.ts";
@@ -48,6 +48,7 @@ export async function evaluateTarget(
   const { options, agent } = request;
   const overrides = parseOverrides(options.overrides);
   const settings = episodeSettings(overrides.harbor_environment_server);
+  if (options.sandbox !== "auto") providerName(options.sandbox); // a wrong word is told before anything is read
   const target = resolveTarget(options.target, ctx.cwd);
   const paths = runPaths({
     cwd: ctx.cwd,

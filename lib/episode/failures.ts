@@ -129,9 +129,12 @@ export const endsRun = (error: unknown): boolean =>
 
 const LIMIT = 2000;
 
-/** A text cut to what rows carry, keeping its head. */
+/** A text cut to what rows carry, keeping its head; never half a character. */
 export const shortened = (text: string, limit = LIMIT): string =>
-  text.length <= limit ? text : `${text.slice(0, limit - 1)}…`;
+  text.length <= limit ? text : `${text.slice(0, limit - 1).replace(/[\ud800-\udbff]$/, "")}…`;
+
+/** The last `limit` UTF-16 units of a text; never half a character. */
+export const ending = (text: string, limit: number): string => text.slice(-limit).replace(/^[\udc00-\udfff]/, "");
 
 /** Turns what an episode threw at `stage` into its failure. What we never named is a bug, said so, and not retried. */
 export function toFailure(error: unknown, stage: Stage): EpisodeFailure {

@@ -136,6 +136,9 @@ function slowestLine(records: readonly TaskRecord[]): string[] {
 }
 
 function nothingLine(records: readonly TaskRecord[], facts: ClosingFacts): string[] {
+  if (records.length === 0 && Object.keys(facts.unvalidated).length > 0) {
+    return ["no selected task had a solution to run"];
+  }
   const dispatched = records.filter(({ entry }) => entry.status !== "missing");
   if (dispatched.length === 0 || dispatched.some(({ entry }) => entry.status === "result")) return [];
   const kinds: Record<string, number> = {};

@@ -38,11 +38,11 @@ function shim(path: string, workspace: string): string {
 found=
 for python in python3 python /usr/local/bin/python3 /usr/bin/python3; do
   command -v "$python" >/dev/null 2>&1 || continue
-  version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || continue
-  found="$found $version"
-  if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null; then
+  # What it prints is kept for the message; its exit code says whether it is new enough.
+  if version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2]); sys.exit(sys.version_info < (3, 8))' 2>/dev/null); then
     exec "$python" -B ${TESTS}/.ng/run_verifier.py --verifier ${TESTS}/${path} --workspace ${shellQuote(workspace)}
   fi
+  found="$found $version"
 done
 if [ -n "$found" ]; then
   echo "verifier.py needs Python 3.8 or newer; the image has$found" >&2

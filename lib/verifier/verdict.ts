@@ -4,7 +4,7 @@
  * Once `test.sh` ran, the sample counts; only a failure of our own side masks it. The script's exit code is recorded
  * and never decides a reward.
  */
-import type { FailureKind } from "../episode/failures.ts";
+import { ending, type FailureKind, shortened } from "../episode/failures.ts";
 import type { Reading } from "./reward.ts";
 
 export interface Facts {
@@ -44,7 +44,6 @@ export interface Verdict {
   notes: string[];
 }
 
-const REASON_LIMIT = 2000;
 const OUTPUT_LIMIT = 600;
 
 export function judge(facts: Facts): Verdict {
@@ -82,7 +81,7 @@ function masked(kind: FailureKind, reason: string, rewards: Record<string, numbe
     rewards,
     mask_sample: true,
     failure_kind: kind,
-    failure_reason: reason.slice(0, REASON_LIMIT),
+    failure_reason: shortened(reason),
     notes: [],
   };
 }
@@ -92,7 +91,7 @@ function zero(kind: FailureKind, what: string, facts: Facts): Verdict {
     ...(facts.oomKilled === true ? ["out of memory: the kernel killed a process of the tests"] : []),
     ...(facts.carriageReturns ? ["test.sh has CRLF line ends: convert it, for example with sed -i 's/\\r$//'"] : []),
   ];
-  const tail = facts.output.trimEnd().slice(-OUTPUT_LIMIT);
+  const tail = ending(facts.output.trimEnd(), OUTPUT_LIMIT);
   const head = [what, ...causes].join("; ");
   const reason = tail === "" ? head : `${head}\n${tail}`;
   return {
@@ -100,7 +99,7 @@ function zero(kind: FailureKind, what: string, facts: Facts): Verdict {
     rewards: facts.reading.kind === "invalid" ? facts.reading.rewards : null,
     mask_sample: false,
     failure_kind: kind,
-    failure_reason: reason.slice(0, REASON_LIMIT),
+    failure_reason: shortened(reason),
     notes: bootstrapNotes(facts.output),
   };
 }

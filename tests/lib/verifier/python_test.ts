@@ -110,3 +110,22 @@ for (const [what, source, message] of refused) {
     assert.match(graded.stderr, message);
   });
 }
+
+test("the shim names the versions it found when no Python is new enough, and exits 127", () => {
+  const folder = mkdtempSync(join(tmpdir(), "gh-python-"));
+  try {
+    const { data } = shimFiles({ source: "", path: "verifier.py", taskData: {}, response: null }, "/ws")["test.sh"]!;
+    writeFileSync(join(folder, "test.sh"), String(data).replaceAll(/ \/usr\S*python3/g, ""));
+    const shim = () => spawnSync("/bin/sh", [join(folder, "test.sh")], { env: { PATH: folder }, encoding: "utf8" });
+    const none = shim();
+    assert.deepEqual([none.status, none.stderr], [
+      127,
+      "verifier.py needs Python 3.8 or newer; the image has no python3\n",
+    ]);
+    writeFileSync(join(folder, "python3"), "#!/bin/sh\necho 3.6\nexit 1\n", { mode: 0o755 });
+    const old = shim();
+    assert.deepEqual([old.status, old.stderr], [127, "verifier.py needs Python 3.8 or newer; the image has 3.6\n"]);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});
