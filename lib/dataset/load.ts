@@ -90,7 +90,12 @@ const isWhole = ({ only = [], exclude = [] }: Selection): boolean => only.length
 function single(target: Target): Discovery {
   const id = basename(target.folder);
   // A symlink in the path above is the user's own; only the task folder itself must be real.
-  return { tasks: [{ id, path: id, linked: lstatSync(target.folder).isSymbolicLink() }], unreadable: [], links: [] };
+  return {
+    tasks: [{ id, path: id, linked: lstatSync(target.folder).isSymbolicLink() }],
+    unreadable: [],
+    unnamed: [],
+    links: [],
+  };
 }
 
 function readSettings(folder: string, shownAs: string, findings: Findings, strict: boolean): DatasetSettings | null {
@@ -109,6 +114,7 @@ function readSettings(folder: string, shownAs: string, findings: Findings, stric
 
 function sayDiscovery(found: Discovery, shownAs: string, findings: Findings): void {
   for (const { path, detail } of found.unreadable) findings.add("task.unreadable", { at: join(shownAs, path), detail });
+  for (const path of found.unnamed) findings.add("folder.name", { at: join(shownAs, path) });
   for (const path of found.links) findings.add("dataset.linked-folder", { at: join(shownAs, path) }, { file: path });
 }
 
@@ -142,11 +148,15 @@ function sayNoTasks(settings: DatasetSettings | null, shownAs: string, findings:
   const at = join(shownAs, "dataset.toml");
   const place = { file: "dataset.toml" };
   if (settings?.misplacedTasks) findings.add("dataset.misplaced-tasks", { at }, { ...place, key: "dataset.tasks" });
-  else if (settings !== null && settings.listed.length > 0) {
-    findings.add("dataset.listed-missing", { at, count: settings.listed.length, first: settings.listed[0]!.name }, {
-      ...place,
-      key: "tasks",
-    });
+  else if (settings !== null && settings.listed.size > 0) {
+    findings.add(
+      "dataset.listed-missing",
+      { at, count: settings.listed.size, first: [...settings.listed.keys()][0]! },
+      {
+        ...place,
+        key: "tasks",
+      },
+    );
   } else findings.add("target.no-tasks", { at: shownAs });
 }
 

@@ -21,8 +21,8 @@ export interface DatasetSettings {
   raw: { defaults: Defaults; overrides: ReadonlyMap<string, unknown> };
   /** Line of an override's table in dataset.toml. */
   lineOfOverride(id: string): number | undefined;
-  /** Harbor's `[[tasks]]`, for what needs its names and digests. */
-  listed: { name: string; digest?: string }[];
+  /** Harbor's `[[tasks]]`: package hash, bare hex, by name; "" where none is given. */
+  listed: ReadonlyMap<string, string>;
   /** `tasks` was written below `[dataset]`, where nobody reads it. */
   misplacedTasks: boolean;
 }
@@ -34,7 +34,7 @@ export const NO_SETTINGS: DatasetSettings = {
   overrides: new Map(),
   raw: { defaults: {}, overrides: new Map() },
   lineOfOverride: () => undefined,
-  listed: [],
+  listed: new Map(),
   misplacedTasks: false,
 };
 
@@ -92,10 +92,11 @@ const tableOf = (value: unknown): Record<string, unknown> =>
   typeof value === "object" && value !== null && !Array.isArray(value) ? value as Record<string, unknown> : {};
 
 function listedTasks(tasks: unknown): DatasetSettings["listed"] {
-  if (!Array.isArray(tasks)) return [];
-  return tasks.map((one) => tableOf(one)).flatMap(({ name, digest }) =>
-    typeof name === "string" ? [{ name, ...(typeof digest === "string" && { digest }) }] : []
-  );
+  const listed = new Map<string, string>();
+  for (const { name, digest } of Array.isArray(tasks) ? tasks.map(tableOf) : []) {
+    if (typeof name === "string") listed.set(name, typeof digest === "string" ? digest.replace(/^sha256:/, "") : "");
+  }
+  return listed;
 }
 
 function sayIssue(issue: z.core.$ZodIssue, rawGym: unknown, text: string, findings: Findings, shownAs: string): void {

@@ -22,13 +22,15 @@ export interface Discovery {
   tasks: Found[];
   /** Paths that hold tasks perhaps, and could not be looked at. */
   unreadable: { path: string; detail: string }[];
+  /** Folders whose names are not UTF-8, which nothing here can open. */
+  unnamed: string[];
   /** Linked folders without a task.toml, which are not searched. */
   links: string[];
 }
 
 /** Every task folder below `root`, which must be a readable folder and no task itself. */
 export function discoverTasks(root: string): Discovery {
-  const found: Discovery = { tasks: [], unreadable: [], links: [] };
+  const found: Discovery = { tasks: [], unreadable: [], unnamed: [], links: [] };
   search(root, "", 1, found);
   return found;
 }
@@ -36,6 +38,10 @@ export function discoverTasks(root: string): Discovery {
 function search(root: string, prefix: string, depth: number, found: Discovery): void {
   for (const { name, linked } of subfolders(root, prefix, found)) {
     const path = prefix === "" ? name : `${prefix}/${name}`;
+    if (name.includes("\ufffd") && !isFolder(`${root}/${path}`)) {
+      found.unnamed.push(path);
+      continue;
+    }
     let isTask: boolean;
     try {
       isTask = holdsTaskToml(`${root}/${path}`);

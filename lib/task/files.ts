@@ -245,7 +245,7 @@ export class TaskFiles {
         this.#sayLinks(linkFaults(this.tree));
       }
     } catch (error) {
-      if (!(error instanceof HarborError)) throw error;
+      if (!(error instanceof HarborError) || error.details?.file === undefined) throw error;
       this.findings.add("harborignore.invalid", { at: this.shownAs, detail: error.message }, {
         file: String(error.details?.file ?? ".harborignore"),
       });

@@ -83,6 +83,7 @@ export function loadTask(folder: string, options: LoadOptions = {}): LoadedTask 
       findings.add("digest.failed", { at: shownAs, detail: problem.message, hint: problem.hint });
     }
   }
+  sayOtherDigest(draft.config, hashes.package_hash, findings, options);
   const failed = findings.errors.length > 0;
   return {
     id: basename(folder),
@@ -213,4 +214,19 @@ function warnings(
   if (inputs.length > 0 && imageMode !== "compose") {
     findings.add("dataset.inputs-without-compose", { at: "dataset.toml", id: basename(files.tree.folder) });
   }
+}
+
+const SHOWN_DIGITS = 12;
+
+/** D17: what Harbor's `[[tasks]]` says about the folder's bytes. Local folders change, so it is a note. */
+function sayOtherDigest(config: TaskToml | null, found: string | null, findings: Findings, options: LoadOptions): void {
+  const name = config?.task?.name;
+  const listed = typeof name === "string" ? options.dataset?.listed.get(name) : undefined;
+  if (!listed || found === null || listed === found) return;
+  findings.add("dataset.digest-differs", {
+    at: "dataset.toml",
+    name: String(name),
+    listed: listed.slice(0, SHOWN_DIGITS),
+    found: found.slice(0, SHOWN_DIGITS),
+  });
 }

@@ -44,11 +44,6 @@ const FORMAT = "a task folder holds task.toml, instruction.md and tests/";
 
 export const REFUSALS = {
   // What was named
-  "target.not-a-folder": error(
-    "the path is no folder",
-    (f) => `${f.at} is not a directory`,
-    "name a task folder or a folder of task folders",
-  ),
   "target.no-tasks": error(
     "no task.toml within six levels",
     (f) => `${f.at} is neither a task folder nor a folder of task folders (no task.toml found)`,
@@ -74,6 +69,11 @@ export const REFUSALS = {
     "a folder cannot be listed, or a name in it is not UTF-8",
     (f) => `${f.at}: ${f.detail}`,
     (f) => f.hint ?? "make it readable for this user (chmod u+rX)",
+  ),
+  "folder.name": error(
+    "a folder's name is not UTF-8",
+    (f) => `Cannot look into ${f.at}: its name is not UTF-8 (U+FFFD stands for each bad byte)`,
+    "rename the folder",
   ),
   "task.template": error(
     "tasks.jsonl beside task.toml",
@@ -374,6 +374,11 @@ export const REFUSALS = {
     "dataset.toml lists tasks, and no task folder is there",
     (f) => `${f.at} lists ${f.count} tasks (${f.first}, …), but no task folder lies beside it`,
     "fetch or copy the task folders here first",
+  ),
+  "dataset.digest-differs": warning<At & { name: string; listed: string; found: string }>(
+    "a digest in [[tasks]] is not the folder's (a note: local folders change)",
+    (f) => `${f.at} lists ${f.name} with digest ${f.listed}…, the folder has ${f.found}…`,
+    "update dataset.toml when the change is meant",
   ),
   "dataset.unknown-value": warning<KeyFault>(
     "an unknown license or type",

@@ -1,5 +1,6 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { mkdirSync, symlinkSync } from "node:fs";
 import { dirname } from "node:path";
 import { openDataset, requireSound } from "../../../lib/dataset/load.ts";
@@ -144,11 +145,37 @@ test("tasks() loads only what is selected, lazily", () => {
   assert.throws(() => dataset.tasks({ only: ["x"] }).next(), /--only-tasks 'x' matches no task of 3/);
 });
 
-test("D17: Harbor's [[tasks]] and other tables are nobody's business here", () => {
-  const tasks = tasksOf({
-    ...task("a"),
+test("D17: a digest in [[tasks]] that is not the folder's is a note; other tables are nobody's business", () => {
+  const named = '[task]\nname = "o/a"\n[environment]\ndocker_image = "busybox:1.36"\n';
+  using tree = writeTree({
+    ...task("a", named),
     "dataset.toml":
-      '[dataset]\nname = "o/n"\nanything = 1\n[[tasks]]\nname = "o/zzz"\ndigest = "sha256:00"\n[metadata]\nx = 1\n',
+      '[dataset]\nname = "o/n"\nanything = 1\n[[tasks]]\nname = "o/a"\ndigest = "sha256:00112233445566"\n[[tasks]]\nname = "o/b"\n[metadata]\nx = 1\n',
+  }, "set");
+  const dataset = openDataset(resolveTarget(tree.path, "/"));
+  const [one] = [...dataset.tasks()];
+  assert.deepEqual([dataset.errors, one!.errors], [[], []]);
+  assert.match(one!.warnings[0]!.message, /lists o\/a with digest 001122334455…, the folder has [0-9a-f]{12}…/);
+});
+
+test("D10: tasks below [dataset] beside real task folders are remarked upon", () => {
+  using tree = writeTree({ ...task("a"), "dataset.toml": '[dataset]\nname = "o/n"\ntasks = ["a"]\n' }, "set");
+  const dataset = openDataset(resolveTarget(tree.path, "/"));
+  assert.deepEqual([dataset.errors, dataset.warnings.map((one) => one.code)], [[], [
+    "dataset.misplaced-tasks-ignored",
+  ]]);
+});
+
+test("folders and files whose names are not UTF-8 are named, and the rest loads", () => {
+  using tree = writeTree({ ...task("ok"), ...task("odd") }, "set");
+  // No runtime here can write such names itself.
+  const made = spawnSync("sh", ["-c", `mkdir "$(printf 'bad\\377')" && echo x > "odd/tests/$(printf 'bad\\377')"`], {
+    cwd: tree.path,
   });
-  assert.equal(tasks.length, 1);
+  assert.equal(made.status, 0);
+  const dataset = openDataset(resolveTarget(tree.path, "/"));
+  assert.deepEqual(dataset.errors.map((one) => one.code), ["folder.name"]);
+  assert.deepEqual([...dataset.tasks()].map((one) => [one.id, one.errors.map((error) => error.code)]), [["odd", [
+    "folder.unreadable",
+  ]], ["ok", []]]);
 });
