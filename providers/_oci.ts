@@ -3,7 +3,6 @@ import { execFileSync } from "node:child_process";
 import type { Emit } from "../lib/events.ts";
 import { HarborError } from "../lib/errors.ts";
 import { Gate, Shared } from "../lib/runtime/pool.ts";
-import { inheritedEnv } from "../lib/runtime/runner.ts";
 import { decisiveLine, engineFailure } from "../lib/sandbox/failure.ts";
 import { isAlive, LABEL, labelsOf, ownerOf } from "../lib/sandbox/owner.ts";
 import type {
@@ -58,6 +57,7 @@ export class OciProvider implements SandboxProvider {
   readonly #sandboxDeps: SandboxDeps;
   readonly #imageDeps: ImageDeps;
 
+  /** `deps.env` goes to every client as it is (inheritedEnv()). */
   constructor(private readonly engine: Engine, private readonly deps: ProviderDeps) {
     this.name = engine.program.engine;
     const { runner, clock, env, emit } = deps;
@@ -176,7 +176,7 @@ export class OciProvider implements SandboxProvider {
   sweepNow(run: string): void {
     const call = ([program, ...args]: string[]) =>
       execFileSync(program!, args, {
-        env: inheritedEnv(this.deps.env),
+        env: this.deps.env as Record<string, string>,
         timeout: 10_000,
         killSignal: "SIGKILL",
         stdio: ["ignore", "pipe", "ignore"],

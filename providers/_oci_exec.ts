@@ -49,6 +49,7 @@ export type ExecEnding =
 const START_MS = 120_000;
 const LINGER_MS = 3_000;
 const AFTER_KILL_MS = 5_000;
+const LAUNCH_MS = 15_000;
 
 /** Throws only the signal's reason and what the runner throws. */
 export async function runExec(runner: Runner, gate: Gate, plan: ExecPlan): Promise<ExecEnding> {
@@ -73,6 +74,8 @@ function follow(client: Started, plan: ExecPlan, onStart: () => void): Promise<E
     const secret = newSecret();
     const noise = new HeadTail(64 * 1024);
     let launched: Launched | undefined;
+    let tellLaunched = () => {};
+    const hasLaunched = new Promise<void>((resolve) => tellLaunched = resolve);
     let runAt: number | undefined;
     let ends = 0;
     let exitCode: number | undefined;
@@ -97,12 +100,14 @@ function follow(client: Started, plan: ExecPlan, onStart: () => void): Promise<E
 
     /** Ends it inside, gives the client a moment to hand over what was printed, and settles in any case. */
     const stop = async (finish: () => void) => {
+      // Not there yet: a client that is killed now would leave a command that starts all the same.
+      if (launched === undefined) await Promise.race([hasLaunched, client.ended, pause(LAUNCH_MS)]);
       try {
         await plan.stop(launched);
       } catch (error) {
         return settle(() => reject(error));
       }
-      await Promise.race([client.ended, new Promise((late) => setTimeout(late, AFTER_KILL_MS))]);
+      await Promise.race([client.ended, pause(AFTER_KILL_MS)]);
       client.kill("SIGKILL");
       settle(finish);
     };
@@ -125,6 +130,7 @@ function follow(client: Started, plan: ExecPlan, onStart: () => void): Promise<E
         case "start":
           launched = { pid: Number(words[1]), start: words[2] ?? "0" };
           clearTimeout(starting);
+          tellLaunched();
           onStart();
           return plan.onLaunched?.(launched);
         case "unpack":
@@ -172,6 +178,10 @@ function follow(client: Started, plan: ExecPlan, onStart: () => void): Promise<E
     void send(client.stdin, secret, plan).catch((error) => unread = error);
   });
 }
+
+/** A wait that keeps nobody alive. */
+const pause = (ms: number): Promise<void> =>
+  new Promise((resolve) => (setTimeout(resolve, ms) as unknown as { unref?: () => void }).unref?.());
 
 /** A client or command that ends before it has read all is told by its ending; only a file of ours that fails is thrown. */
 async function send(to: Writable, secret: string, { program, archive }: ExecPlan): Promise<void> {

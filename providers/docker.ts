@@ -4,6 +4,7 @@
  */
 import { HarborError } from "../lib/errors.ts";
 import { Gate, Shared } from "../lib/runtime/pool.ts";
+import { inheritedEnv } from "../lib/runtime/runner.ts";
 import { decisiveLine, engineFailure } from "../lib/sandbox/failure.ts";
 import type { Diagnosis, Missing, ProviderDeps, SandboxProvider } from "../lib/sandbox/provider.ts";
 import { type EngineFacts, OciProvider } from "./_oci.ts";
@@ -29,7 +30,8 @@ interface Info {
 const CONCURRENCY = 32;
 const ANSWER_MS = 20_000;
 
-export function dockerProvider(deps: ProviderDeps): SandboxProvider {
+export function dockerProvider(given: ProviderDeps): SandboxProvider {
+  const deps = { ...given, env: inheritedEnv(given.env) };
   const program: Program = { engine: "docker", path: "docker" };
   const shared = new Shared<Info>();
   const builders = new Shared<Builder>();

@@ -6,6 +6,7 @@ import { existsSync } from "node:fs";
 import process from "node:process";
 import { HarborError } from "../lib/errors.ts";
 import { Gate, Shared } from "../lib/runtime/pool.ts";
+import { inheritedEnv } from "../lib/runtime/runner.ts";
 import { decisiveLine, engineFailure } from "../lib/sandbox/failure.ts";
 import type { Diagnosis, Missing, ProviderDeps, SandboxProvider } from "../lib/sandbox/provider.ts";
 import { type EngineFacts, OciProvider } from "./_oci.ts";
@@ -28,7 +29,8 @@ interface Info {
 const CONCURRENCY = 16;
 const ANSWER_MS = 30_000;
 
-export function podmanProvider(deps: ProviderDeps): SandboxProvider {
+export function podmanProvider(given: ProviderDeps): SandboxProvider {
+  const deps = { ...given, env: inheritedEnv(given.env) };
   const program: Program = { engine: "podman", path: "podman" };
   const shared = new Shared<Info>();
   const info = (signal: AbortSignal) => shared.get("info", () => ask(deps, program, signal));
