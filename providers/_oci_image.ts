@@ -13,6 +13,7 @@ import type { RunResult } from "../lib/runtime/runner.ts";
 import { decisiveLine, type EngineFailure, engineFailure } from "../lib/sandbox/failure.ts";
 import type { ImageNeed, PreparedImage } from "../lib/sandbox/provider.ts";
 import { buildArgv, type Builder, fullReference, imageArgv, pullArgv } from "./_oci_argv.ts";
+import { runBuild } from "./_oci_build.ts";
 import type { SandboxDeps } from "./_oci_sandbox.ts";
 
 export interface ImageDeps extends SandboxDeps {
@@ -181,18 +182,17 @@ async function build(deps: ImageDeps, need: DockerfileNeed, signal: AbortSignal,
   const logPath = join(deps.scratch, `build-${need.tag}.log`);
   const log = createWriteStream(logPath, { mode: 0o600 });
   const text = new TextDecoder();
-  const onChunk = (chunk: Uint8Array) => {
+  const onOutput = (chunk: Uint8Array) => {
     log.write(chunk);
     emit({ kind: "build-output", image: need.tag, text: text.decode(chunk, { stream: true }) });
   };
   try {
-    const result = await runner.run(buildArgv(program, builder, need), {
+    const result = await runBuild(runner, {
+      argv: buildArgv(program, builder, need),
       env: { ...deps.env, ...buildEnv(builder) },
-      signal,
       deadlineMs: need.buildTimeoutMs,
-      graceMs: 5_000,
-      onStdout: onChunk,
-      onStderr: onChunk,
+      signal,
+      onOutput,
     });
     signal.throwIfAborted();
     if (result.ended === "exit" && result.exitCode === 0) return;

@@ -1,0 +1,104 @@
+/** One build by an engine's client, held to its limit with everything that it started. */
+import { readdirSync, readFileSync } from "node:fs";
+import process from "node:process";
+import { errno } from "../lib/errors.ts";
+import { HeadTail } from "../lib/runtime/head_tail.ts";
+import type { Runner, RunResult } from "../lib/runtime/runner.ts";
+
+export interface BuildRun {
+  argv: readonly string[];
+  env: Readonly<Record<string, string | undefined>>;
+  deadlineMs: number;
+  signal: AbortSignal;
+  onOutput: (chunk: Uint8Array) => void;
+}
+
+/** A client whose step was ended tidies up by itself; it gets this long, and again after SIGTERM. */
+const TIDY_MS = 10_000;
+const TERM_MS = 5_000;
+
+/**
+ * At the limit the step that runs is ended first, so that the client fails in its own way and removes what it made:
+ * buildah 1.28 that is killed at once leaves the step running and its working container behind.
+ */
+export async function runBuild(
+  runner: Runner,
+  { argv, env, deadlineMs, signal, onOutput }: BuildRun,
+): Promise<RunResult> {
+  const client = await runner.start(argv, { env });
+  client.stdin.end();
+  const [out, err] = [new HeadTail(1 << 20), new HeadTail(1 << 20)];
+  client.stdout.on("data", (chunk) => (onOutput(chunk), out.push(chunk)));
+  client.stderr.on("data", (chunk) => (onOutput(chunk), err.push(chunk)));
+  let stopped: "deadline" | "aborted" | undefined;
+  const stop = async (why: "deadline" | "aborted") => {
+    if (stopped !== undefined) return;
+    stopped = why;
+    if (endDescendants(client.pid) > 0 && await endsWithin(client.ended, TIDY_MS)) return;
+    endDescendants(client.pid);
+    client.kill("SIGTERM");
+    if (!await endsWithin(client.ended, TERM_MS)) client.kill("SIGKILL");
+  };
+  const timer = deadlineMs < 2 ** 31 ? setTimeout(() => void stop("deadline"), deadlineMs) : undefined;
+  const onAbort = () => void stop("aborted");
+  if (signal.aborted) onAbort();
+  signal.addEventListener("abort", onAbort, { once: true });
+  try {
+    const { exitCode, signal: killed } = await client.ended;
+    const ended = stopped ?? (killed === null ? "exit" : "signal");
+    return {
+      ended,
+      exitCode,
+      stdout: out.text(),
+      stderr: err.text(),
+      droppedBytes: out.droppedBytes + err.droppedBytes,
+    };
+  } finally {
+    clearTimeout(timer);
+    signal.removeEventListener("abort", onAbort);
+  }
+}
+
+async function endsWithin(ended: Promise<unknown>, ms: number): Promise<boolean> {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const late = new Promise<false>((resolve) => timer = setTimeout(() => resolve(false), ms));
+  return await Promise.race([ended.then(() => true as const), late]).finally(() => clearTimeout(timer));
+}
+
+/** Kills what a process of ours started, and what that started; not the process itself. Returns how many there were. */
+function endDescendants(root: number): number {
+  const below = descendants(root, processTable());
+  for (const pid of below) {
+    try {
+      process.kill(pid, "SIGKILL");
+    } catch (error) {
+      if (errno(error) !== "ESRCH" && errno(error) !== "EPERM") throw error;
+    }
+  }
+  return below.length;
+}
+
+/** Everything below `root`, given each process's parent. */
+export function descendants(root: number, parents: ReadonlyMap<number, number>): number[] {
+  const found = new Set([root]);
+  for (let before = 0; before !== found.size;) {
+    before = found.size;
+    for (const [pid, parent] of parents) if (found.has(parent)) found.add(pid);
+  }
+  found.delete(root);
+  return [...found];
+}
+
+function processTable(): Map<number, number> {
+  const parents = new Map<number, number>();
+  for (const name of readdirSync("/proc")) {
+    if (!/^\d+$/.test(name)) continue;
+    try {
+      const stat = readFileSync(`/proc/${name}/stat`, "latin1");
+      parents.set(Number(name), Number(stat.slice(stat.lastIndexOf(")") + 2).split(" ")[1]));
+    } catch {
+      // it ended meanwhile
+    }
+  }
+  return parents;
+}
