@@ -25,6 +25,7 @@ export function parseWith<S extends z.ZodType>(
     .configureHelp({ helpWidth: 98 });
   const hint = `see ${programName} ${command.name()} -h`;
   command.name(`${programName} ${command.name()}`);
+  command.description(command.description().replace(/(?<!\n)\n(?!\n)/g, " ")); // commander breaks the lines itself
   try {
     command.parse([...argv], { from: "user" });
   } catch (error) {
