@@ -27,27 +27,33 @@ export function imageNeedOf(task: Task): ImageNeed {
 export const tagOf = (contextHash: string): string => `hb__${contextHash}`;
 
 function sourceOf(task: Task): ImageNeed["source"] {
-  const { image, contextHash } = task;
+  const { image } = task;
   switch (image.mode) {
     case "none":
       return { kind: "none" };
     case "compose":
       throw new HarborError("not-built", "not in this version: Compose");
     case "prebuilt":
-      return { kind: "named", reference: required(image.reference, task, "docker_image") };
+      // A Dockerfile that counts beside docker_image begins from it and only sets: building it applies that.
+      return image.dockerfile === undefined
+        ? { kind: "named", reference: required(image.reference, task, "docker_image") }
+        : builtSource(task);
     case "pull":
     case "overlay":
-    case "build": {
-      const dockerfile = required(image.dockerfile, task, "environment/Dockerfile");
-      return {
-        kind: "dockerfile",
-        context: dockerfile.slice(0, dockerfile.lastIndexOf("/")),
-        dockerfile,
-        tag: tagOf(required(contextHash, task, "a context hash")),
-        buildTimeoutMs: task.environment.build_timeout_sec * 1000,
-      };
-    }
+    case "build":
+      return builtSource(task);
   }
+}
+
+function builtSource(task: Task): ImageNeed["source"] {
+  const dockerfile = required(task.image.dockerfile, task, "environment/Dockerfile");
+  return {
+    kind: "dockerfile",
+    context: dockerfile.slice(0, dockerfile.lastIndexOf("/")),
+    dockerfile,
+    tag: tagOf(required(task.contextHash, task, "a context hash")),
+    buildTimeoutMs: task.environment.build_timeout_sec * 1000,
+  };
 }
 
 function networkOf(mode: NetworkMode): Network {

@@ -16,8 +16,8 @@ function task(image: Partial<Task["image"]>, environment: Partial<Task["environm
   } as unknown as Task;
 }
 
-test("imageNeedOf() builds every Dockerfile whole, under the name of its context hash", () => {
-  for (const mode of ["pull", "overlay", "build"] as const) {
+test("imageNeedOf() builds every Dockerfile that counts whole, under the name of its context hash", () => {
+  for (const mode of ["pull", "overlay", "build", "prebuilt"] as const) {
     const need = imageNeedOf(task({ mode, reference: "debian:12", dockerfile: "/d/t/environment/Dockerfile" }));
     assert.deepEqual(need.source, {
       kind: "dockerfile",
