@@ -86,6 +86,7 @@ export async function evaluate(run: Evaluation, deps: EvaluationDeps, signal: Ab
   const started = deps.clock.ticks();
   const note = (text: string) => deps.emit({ kind: "note", text });
   const chosen = choose(run);
+  await RunStore.check(paths);
   const provider = chosen.runnable.length === 0 ? null : await deps.provider();
   await using store = await RunStore.open(paths, { clock: deps.clock, signal, note });
   const saved = run.resume ? await readSaved(store.materialized()) : null;

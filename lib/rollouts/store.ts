@@ -2,8 +2,9 @@
  * The rows of one run on disk. The folder is locked before the first row is read and until the summary is written. A
  * row is written once, by one write and a sync, and counts from then on; a fresh start keeps the old files as `.bak`.
  */
-import { existsSync } from "node:fs";
-import { mkdir, rename } from "node:fs/promises";
+import { constants, existsSync } from "node:fs";
+import { access, mkdir, rename } from "node:fs/promises";
+import { dirname } from "node:path";
 import { errno, HarborError, isDiskFull, messageOf } from "../errors.ts";
 import { writeAtomic } from "../files/atomic.ts";
 import { JsonlAppender, readJsonl } from "../files/jsonl.ts";
@@ -27,6 +28,20 @@ export class RunStore implements AsyncDisposable {
     private readonly lock: FileLock,
     private readonly options: StoreOptions,
   ) {}
+
+  /**
+   * Throws "store.unwritable" when the folder is not writable or cannot be made; makes nothing. So a machine without a
+   * usable sandbox is left as it was.
+   */
+  static async check(paths: RunPaths): Promise<void> {
+    for (let folder = paths.folder;; folder = dirname(folder)) {
+      try {
+        return await access(folder, constants.W_OK | constants.X_OK);
+      } catch (cause) {
+        if (errno(cause) !== "ENOENT" || folder === "/") throw unwritable(`Cannot write into ${folder}`, cause);
+      }
+    }
+  }
 
   /** Makes the folder and takes its lock. Throws "store.unwritable" or "store.locked" before anything is touched. */
   static async open(paths: RunPaths, options: StoreOptions): Promise<RunStore> {
