@@ -13,6 +13,8 @@ import { nearest } from "../suggest.ts";
 import { type Defaults, Gym, LICENSES, type Override, TYPES } from "./schema.ts";
 
 export interface DatasetSettings {
+  /** dataset.toml's path as messages write it. */
+  shownAs: string;
   gym: Gym;
   multipliers: Multipliers;
   /** By task ID. */
@@ -29,6 +31,7 @@ export interface DatasetSettings {
 
 /** What holds without a dataset.toml. */
 export const NO_SETTINGS: DatasetSettings = {
+  shownAs: "dataset.toml",
   gym: {},
   multipliers: { timeout: 1, resource: 1 },
   overrides: new Map(),
@@ -55,7 +58,7 @@ export function readDatasetSettings(text: string, findings: Findings, shownAs: s
   const listed = listedTasks(raw.tasks);
   const misplacedTasks = at(raw, ["dataset", "tasks"]) !== undefined;
   const rawGym = raw.gym;
-  if (rawGym === undefined) return { ...NO_SETTINGS, listed, misplacedTasks };
+  if (rawGym === undefined) return { ...NO_SETTINGS, shownAs, listed, misplacedTasks };
   const before = findings.errors.length;
   if (typeof rawGym !== "object" || rawGym === null || Array.isArray(rawGym)) {
     findings.add("dataset.gym", { at: shownAs, detail: "[gym] must be a table" }, {
@@ -78,6 +81,7 @@ export function readDatasetSettings(text: string, findings: Findings, shownAs: s
   const gym = checked.data!;
   const defaults = gym.defaults ?? {};
   return {
+    shownAs,
     gym,
     multipliers: { timeout: defaults.timeout_multiplier ?? 1, resource: defaults.resource_multiplier ?? 1 },
     overrides: new Map(Object.entries(gym.tasks ?? {})),

@@ -3,7 +3,6 @@
  * their task, the dataset's multipliers applied (task-format §2.12, §4.5, §5.4).
  */
 import { effectiveArtifacts } from "./artifacts.ts";
-import { userName } from "./rules.ts";
 import type { AgentToml, EnvironmentToml, HealthcheckToml, StepToml, TaskToml, VerifierToml } from "./schema.ts";
 import type {
   AgentSettings,
@@ -146,6 +145,10 @@ function healthcheckSettings(check: HealthcheckToml | undefined): HealthcheckSet
     retries: check.retries ?? 3,
   };
 }
+
+/** `1000` and `"1000"` are one user. */
+const userName = (user: string | number | undefined): string | undefined =>
+  user === undefined ? undefined : String(user);
 
 const network = (phase: PhaseNetwork): PhaseNetwork => ({
   ...given("network_mode", phase.network_mode),

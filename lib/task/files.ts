@@ -1,29 +1,21 @@
 /**
- * The files a task must have, by who reads them: instructions, graders, solutions, steps, task_data.json. Each question
- * answers what was found and says what is wrong; none stops at the first fault.
+ * The files of a task, by who reads them: instructions, solutions, steps, task_data.json. Each question answers what was
+ * found and says what is wrong; none stops at the first fault. Who grades is in graders.ts.
  */
 import { HarborError, messageOf } from "../errors.ts";
 import type { FileReader } from "../digest/reader.ts";
 import type { TaskTree } from "../digest/tree.ts";
 import { withoutCanary } from "./canary.ts";
-import { harborLinkFaults, linkFaults } from "./containment.ts";
-import { verifierMode } from "./effective.ts";
+import { harborLinkFaults, type LinkFault, linkFaults } from "./containment.ts";
 import type { Findings, RefusalCode, REFUSALS } from "./refusals.ts";
 import { hasCrlf, readTextFile } from "./read.ts";
-import type { StepToml, VerifierToml } from "./schema.ts";
-import type { Grader, Solution } from "./task.ts";
+import type { Solution } from "./task.ts";
 
 type FactsOf<C extends RefusalCode> = Parameters<(typeof REFUSALS)[C]["say"]>[0];
 
-export interface GraderQuestion {
-  verifier: VerifierToml | undefined;
-  mode: "shared" | "separate";
-  os: "linux" | "windows";
-  /** The dataset's verifier.py. */
-  datasetVerifier: string | null;
-}
-
 export class TaskFiles {
+  #said = new Set<string>();
+
   constructor(
     readonly tree: TaskTree,
     readonly reader: FileReader,
@@ -32,10 +24,26 @@ export class TaskFiles {
     readonly strict: boolean,
   ) {}
 
-  /** Says a finding about a path of the task ("" for the folder itself). */
+  /** Says a finding about a path of the task ("" for the folder itself); once, however many steps meet it. */
   say<C extends RefusalCode>(code: C, file: string, facts: Omit<FactsOf<C>, "at">): void {
-    const at = file === "" ? this.shownAs : `${this.shownAs}/${file}`;
+    this.#add(code, file === "" ? this.shownAs : `${this.shownAs}/${file}`, file, facts);
+  }
+
+  /** Says a finding about the folder that stands in one of its files. */
+  sayFolder<C extends RefusalCode>(code: C, file: string, facts: Omit<FactsOf<C>, "at"> = {} as never): void {
+    this.#add(code, this.shownAs, file, facts);
+  }
+
+  #add<C extends RefusalCode>(code: C, at: string, file: string, facts: Omit<FactsOf<C>, "at">): void {
+    const key = JSON.stringify([code, file, facts]);
+    if (this.#said.has(key)) return;
+    this.#said.add(key);
     this.findings.add(code, { at, ...facts } as never, file === "" ? {} : { file });
+  }
+
+  /** Absolute path. */
+  at(path: string): string {
+    return this.tree.at(path);
   }
 
   /** Whether the root has an entry of that name. */
@@ -55,160 +63,74 @@ export class TaskFiles {
     return target === undefined ? undefined : target.isFile() ? "file" : target.isDirectory() ? "dir" : "other";
   }
 
-  isFile(path: string): boolean {
-    return this.kind(path) === "file";
-  }
-
   /** Whether anything but folders lies below. */
   holdsFiles(folder: string): boolean {
     return this.tree.below(folder).some(({ kind }) => kind === "file" || kind === "link");
   }
 
   dockerfile(path: string): { path: string; text: string } | undefined {
-    const read = readTextFile(this.tree.at(path), this.reader);
-    if (read.ok) return { path: this.tree.at(path), text: read.text };
+    const read = readTextFile(this.at(path), this.reader);
+    if (read.ok) return { path: this.at(path), text: read.text };
     this.say("dockerfile.unreadable", path, { detail: read.detail });
     return undefined;
   }
 
   instruction(path: string): string {
-    const read = readTextFile(this.tree.at(path), this.reader);
+    const read = readTextFile(this.at(path), this.reader);
     if (read.ok) return withoutCanary(read.text);
     if (read.fault !== "missing") {
       this.say(read.fault === "encoding" ? "instruction.encoding" : "task.unreadable", path, { detail: read.detail });
     } else if (path === "instruction.md") {
-      this.findings.add("instruction.missing", { at: this.shownAs }, { file: path });
+      this.sayFolder("instruction.missing", path);
     } else {
       this.say("step.instruction", path, {});
     }
     return "";
   }
 
-  /** Who grades a single-step task; null when the verifier's image brings its tests, or after a fault. */
-  grader(question: GraderQuestion): Grader | null {
-    if (question.mode === "separate" && this.#bringsTests(question.verifier, ["tests"])) return null;
-    const script = testScript(question.os);
-    if (this.strict) {
-      if (this.#scriptThere("tests", script)) return { kind: "test.sh", tests: this.tree.at("tests") };
-      this.say("tests.no-grader", "tests", { wanted: script });
-      return null;
-    }
-    if (this.kind("tests") !== "dir") {
-      if (question.datasetVerifier !== null) return { kind: "python", verifier: question.datasetVerifier, tests: null };
-      this.findings.add("tests.missing", { at: this.shownAs }, { file: "tests" });
-      return null;
-    }
-    return this.#graderIn("tests") ?? this.#noGrader("tests");
+  /** Whether `.harborignore` leaves a path out. */
+  isIgnored(path: string): boolean {
+    return this.tree.ignore().excludes(path, this.kind(path) === "dir" ? "dir" : "file");
   }
 
-  #graderIn(folder: string): Grader | null {
-    const script = `${folder}/test.sh`;
-    const module = `${folder}/verifier.py`;
-    if (this.isFile(script)) {
-      this.#notIgnored(script);
-      this.#warnOfCrlf(script);
-      return { kind: "test.sh", tests: this.tree.at(folder) };
-    }
-    if (!this.isFile(module)) return null;
-    this.#notIgnored(module);
-    return { kind: "python", verifier: this.tree.at(module), tests: this.tree.at(folder) };
+  warnOfCrlf(path: string): void {
+    if (hasCrlf(this.at(path), this.reader)) this.say("script.crlf", path, {});
   }
 
-  #noGrader(folder: string): null {
-    this.say("tests.no-grader", folder, { wanted: "test.sh or verifier.py" });
-    return null;
-  }
-
-  /** Harbor's question: anything of that name counts, a folder too; an excluded one is a fault of its own. */
-  #scriptThere(folder: string, script: string): boolean {
-    const path = `${folder}/${script}`;
-    if (this.kind(path) === undefined) return false;
-    this.#notIgnored(path);
-    this.#warnOfCrlf(path);
-    return true;
-  }
-
-  #notIgnored(path: string): void {
-    if (this.tree.ignore().excludes(path, this.kind(path) === "dir" ? "dir" : "file")) {
-      this.findings.add("tests.ignored", { at: this.shownAs, file: path }, { file: path });
-    }
-  }
-
-  #warnOfCrlf(path: string): void {
-    if (hasCrlf(this.tree.at(path), this.reader)) this.say("script.crlf", path, {});
-  }
-
-  /**
-   * Whether a separate verifier's image brings its own tests: a docker_image of its own, or a definition in a tests
-   * folder (Harbor 0.25.0; the first match wins). Checks the folder the image is made from.
-   */
-  #bringsTests(task: VerifierToml | undefined, folders: readonly string[], step?: VerifierToml): boolean {
-    const [own, shared] = folders.length > 1 ? folders : [undefined, folders[0]];
-    if (step?.environment?.docker_image) return true;
-    if (own !== undefined && this.#definesImage(own)) return this.#checkContext(own);
-    if (task?.environment?.docker_image) return true;
-    if (this.#definesImage(shared!)) return this.#checkContext(shared!);
-    this.#checkContext("environment");
-    return false;
-  }
-
-  #definesImage(folder: string): boolean {
-    return ["Dockerfile", "docker-compose.yaml"].some((name) => this.kind(`${folder}/${name}`) !== undefined);
-  }
-
-  /** A build context is read whole: `.harborignore` does not help there. */
-  #checkContext(folder: string): true {
+  /** A build context is read whole: `.harborignore` does not help there. Only Harbor looks at it when loading. */
+  checkContext(folder: string): void {
     if (this.strict) this.#sayLinks(harborLinkFaults(this.tree, [folder], false));
-    return true;
   }
 
+  /** What stands as reference solution in a folder; solve.sh before answer.md. */
   solution(folder: string): Solution | null {
     const script = `${folder}/solve.sh`;
-    if (this.isFile(script)) {
-      if (this.tree.ignore().excludes(script, "file")) {
-        this.findings.add("solution.ignored", { at: this.shownAs, file: script }, { file: script });
-      }
-      this.#warnOfCrlf(script);
-      return { kind: "solve.sh", folder: this.tree.at(folder) };
+    if (this.kind(script) === "file") {
+      if (this.isIgnored(script)) this.sayFolder("solution.ignored", script, { file: script });
+      this.warnOfCrlf(script);
+      return { kind: "solve.sh", folder: this.at(folder) };
     }
-    return this.isFile(`${folder}/answer.md`) ? { kind: "answer.md", path: this.tree.at(`${folder}/answer.md`) } : null;
+    const answer = `${folder}/answer.md`;
+    return this.kind(answer) === "file" ? { kind: "answer.md", path: this.at(answer) } : null;
   }
 
-  /** A step's instruction and solution; says what its folder lacks. */
-  step(
-    step: StepToml,
-    task: VerifierToml | undefined,
-    os: "linux" | "windows",
-  ): { instruction: string; solution: Solution | null } {
-    const folder = `steps/${step.name}`;
+  /** A step's instruction and solution; null when its folder is missing, which is said. */
+  step(name: string): { instruction: string; solution: Solution | null } | null {
+    const folder = `steps/${name}`;
     if (this.kind(folder) !== "dir") {
       this.say("step.folder", folder, {});
-      return { instruction: "", solution: null };
+      return null;
     }
+    this.warnOfCrlf(`${folder}/workdir/setup.sh`);
     const instruction = this.instruction(`${folder}/instruction.md`);
-    const mode = verifierMode(step.verifier) ?? verifierMode(task) ?? "shared";
-    const own = `${folder}/tests`;
-    if (mode === "shared" || !this.#bringsTests(task, [own, "tests"], step.verifier)) {
-      this.#stepGrader(step.name, own, os);
-    }
-    for (const script of [`${folder}/workdir/setup.sh`]) this.#warnOfCrlf(script);
     return { instruction, solution: this.solution(`${folder}/solution`) ?? this.solution("solution") };
-  }
-
-  #stepGrader(step: string, own: string, os: "linux" | "windows"): void {
-    const script = testScript(os);
-    const there = (folder: string): boolean =>
-      this.strict ? this.#scriptThere(folder, script) : this.#graderIn(folder) !== null;
-    if (!there(own) && !there("tests")) {
-      this.say("step.tests", "", { step, first: `${own}/${script}`, second: `tests/${script}` });
-    }
   }
 
   /** The task's own fields; {} when there are none or after a fault. */
   taskData(): Record<string, unknown> {
     const file = "task_data.json";
     if (this.strict || !this.has(file)) return {};
-    const read = readTextFile(this.tree.at(file), this.reader);
+    const read = readTextFile(this.at(file), this.reader);
     if (!read.ok) {
       this.say("task-data.invalid", file, { detail: read.detail });
       return {};
@@ -246,9 +168,7 @@ export class TaskFiles {
       }
     } catch (error) {
       if (!(error instanceof HarborError) || error.details?.file === undefined) throw error;
-      this.findings.add("harborignore.invalid", { at: this.shownAs, detail: error.message }, {
-        file: String(error.details?.file ?? ".harborignore"),
-      });
+      this.sayFolder("harborignore.invalid", String(error.details.file), { detail: error.message });
     }
   }
 
@@ -258,13 +178,7 @@ export class TaskFiles {
       this.tree.below(top).some(({ kind }) => kind === "link");
   }
 
-  #sayLinks(faults: ReturnType<typeof linkFaults>): void {
-    for (const { code, file } of faults) {
-      if (!this.findings.errors.some((one) => one.code === code && one.file === file)) {
-        this.findings.add(code, { at: this.shownAs, file }, { file });
-      }
-    }
+  #sayLinks(faults: readonly LinkFault[]): void {
+    for (const { code, file } of faults) this.sayFolder(code, file, { file });
   }
 }
-
-const testScript = (os: "linux" | "windows"): string => os === "windows" ? "test.bat" : "test.sh";

@@ -17,9 +17,9 @@ export function imagePlan(id: string, dockerImage: string | undefined, files: Ta
   if (kind !== "dir") {
     return dockerImage === undefined ? NONE : { mode: "prebuilt", reference: dockerImage, uploads: false };
   }
-  const hasDockerfile = files.isFile("environment/Dockerfile");
+  const hasDockerfile = files.kind("environment/Dockerfile") === "file";
   const dockerfile = hasDockerfile ? files.dockerfile("environment/Dockerfile") : undefined;
-  if (files.isFile("environment/docker-compose.yaml")) {
+  if (files.kind("environment/docker-compose.yaml") === "file") {
     return {
       mode: "compose",
       ...(dockerImage !== undefined && { reference: dockerImage }),
@@ -30,7 +30,7 @@ export function imagePlan(id: string, dockerImage: string | undefined, files: Ta
   if (dockerImage !== undefined) return prebuilt(dockerImage, dockerfile, files);
   if (dockerfile === undefined) {
     if (hasDockerfile) return NONE; // it cannot be read, which was said
-    const other = OTHER_COMPOSE_NAMES.find((name) => files.isFile(`environment/${name}`));
+    const other = OTHER_COMPOSE_NAMES.find((name) => files.kind(`environment/${name}`) === "file");
     const hint = other === undefined
       ? undefined
       : `environment/${other} is data here; rename it to docker-compose.yaml`;

@@ -13,12 +13,13 @@ import { type DatasetSettings, NO_SETTINGS, withOverride } from "../dataset/over
 import { collisions, effectiveArtifacts } from "./artifacts.ts";
 import { agentSettings, environmentSettings, stepSettings, verifierMode, verifierSettings } from "./effective.ts";
 import { TaskFiles } from "./files.ts";
+import { checkStepGrader, taskGrader } from "./graders.ts";
 import { imagePlan } from "./image.ts";
 import { Findings } from "./refusals.ts";
 import { readTextFile } from "./read.ts";
-import type { TaskToml, VerifierToml } from "./schema.ts";
+import type { TaskToml } from "./schema.ts";
 import { readSettings, type Settings } from "./settings.ts";
-import type { Finding, ImagePlan, StepSettings, Task } from "./task.ts";
+import type { Artifact, Finding, ImagePlan, StepSettings, Task } from "./task.ts";
 
 export interface LoadOptions {
   /** The folder as messages name it. Default: the folder itself. */
@@ -134,19 +135,18 @@ function fill(draft: Draft, files: TaskFiles, options: LoadOptions): void {
   const environment = environmentSettings(config.environment, multipliers);
   draft.image = imagePlan(id, environment.docker_image, files, strict);
   const verifier = verifierSettings(config.verifier, multipliers, override?.verifier?.inputs);
-  const mode = verifierMode(config.verifier) ?? "shared";
-  // By default windows is refused before this matters.
-  const osOf = (verifier: VerifierToml | undefined): "linux" | "windows" => verifier?.environment?.os ?? environment.os;
-  const instruction = stepped.length > 0 ? "" : files.instruction("instruction.md");
-  const grader = stepped.length > 0
-    ? null
-    : files.grader({ verifier: config.verifier, mode, os: osOf(config.verifier), datasetVerifier });
-  const steps: StepSettings[] = stepped.map((step) => ({
-    ...stepSettings(step, config, multipliers),
-    ...files.step(step, config.verifier, osOf(step.verifier?.environment ? step.verifier : config.verifier)),
-  }));
-  const artifacts = effectiveArtifacts(config.artifacts ?? []);
-  warnings(findings, files, config, mode, shownAs, draft.image.mode, options);
+  const isStepped = stepped.length > 0;
+  const instruction = isStepped ? "" : files.instruction("instruction.md");
+  const grader = isStepped ? null : taskGrader(files, config, datasetVerifier);
+  const steps = stepped.map((step): StepSettings => {
+    const found = files.step(step.name);
+    if (found !== null) checkStepGrader(files, step, config);
+    return { ...stepSettings(step, config, multipliers), ...found ?? { instruction: "", solution: null } };
+  });
+  sayOddities(files, config);
+  if (verifier.inputs.length > 0 && draft.image.mode !== "compose") {
+    findings.add("dataset.inputs-without-compose", { at: dataset!.shownAs, id }, { file: "dataset.toml" });
+  }
   draft.task = {
     id,
     folder: tree.folder,
@@ -156,7 +156,7 @@ function fill(draft: Draft, files: TaskFiles, options: LoadOptions): void {
     environment,
     verifier,
     solutionEnv: config.solution?.env ?? {},
-    artifacts,
+    artifacts: effectiveArtifacts(config.artifacts ?? []),
     multi_step_reward_strategy: config.multi_step_reward_strategy ?? "mean",
     instruction,
     steps,
@@ -164,7 +164,7 @@ function fill(draft: Draft, files: TaskFiles, options: LoadOptions): void {
     solution: files.solution("solution"),
     taskData: files.taskData(),
     image: draft.image,
-    verifierMode: mode,
+    verifierMode: verifierMode(config.verifier) ?? "shared",
     contextHash: null,
     warnings: findings.warnings,
   };
@@ -180,39 +180,17 @@ function readToml({ tree, reader, findings, shownAs, strict }: TaskFiles): Setti
   return null;
 }
 
-function warnings(
-  findings: Findings,
-  files: TaskFiles,
-  config: TaskToml,
-  mode: "shared" | "separate",
-  shownAs: string,
-  imageMode: ImagePlan["mode"],
-  options: LoadOptions,
-): void {
-  if (files.has("trajectory.json")) {
-    findings.add("trajectory.ignored", { at: `${shownAs}/trajectory.json` }, { file: "trajectory.json" });
+/** What is odd about a task that loads. */
+function sayOddities(files: TaskFiles, config: TaskToml): void {
+  if (files.has("trajectory.json")) files.say("trajectory.ignored", "trajectory.json", {});
+  const ofTask = config.artifacts ?? [];
+  const ofTurns = [ofTask, ...(config.steps ?? []).map((step) => [...ofTask, ...step.artifacts ?? []])];
+  if (verifierMode(config.verifier) === "separate" && ofTurns.every((one) => one.length === 0)) {
+    files.say("separate.no-artifacts", "task.toml", {});
   }
-  const at = `${shownAs}/task.toml`;
-  const all = [
-    config.artifacts ?? [],
-    ...(config.steps ?? []).map((step) => [...config.artifacts ?? [], ...step.artifacts ?? []]),
-  ];
-  if (mode === "separate" && all.every((one) => one.length === 0)) {
-    findings.add("separate.no-artifacts", { at }, { file: "task.toml" });
-  }
-  const seen = new Set<string>();
-  for (const [first, second] of all.flatMap((one) => one.length === 0 ? [] : collisions(effectiveArtifacts(one)))) {
-    const pair = [first, second].map((one) => one.service === "main" ? one.source : `${one.service}:${one.source}`);
-    if (seen.has(pair.join("\0"))) continue;
-    seen.add(pair.join("\0"));
-    findings.add("artifact.overlap", { at, first: pair[0]!, second: pair[1]! }, {
-      file: "task.toml",
-      key: "artifacts",
-    });
-  }
-  const inputs = options.dataset?.overrides.get(basename(files.tree.folder))?.verifier?.inputs ?? [];
-  if (inputs.length > 0 && imageMode !== "compose") {
-    findings.add("dataset.inputs-without-compose", { at: "dataset.toml", id: basename(files.tree.folder) });
+  const name = ({ service, source }: Artifact): string => service === "main" ? source : `${service}:${source}`;
+  for (const [first, second] of ofTurns.flatMap((one) => collisions(effectiveArtifacts(one)))) {
+    files.say("artifact.overlap", "task.toml", { first: name(first), second: name(second) });
   }
 }
 
@@ -224,7 +202,7 @@ function sayOtherDigest(config: TaskToml | null, found: string | null, findings:
   const listed = typeof name === "string" ? options.dataset?.listed.get(name) : undefined;
   if (!listed || found === null || listed === found) return;
   findings.add("dataset.digest-differs", {
-    at: "dataset.toml",
+    at: options.dataset!.shownAs,
     name: String(name),
     listed: listed.slice(0, SHOWN_DIGITS),
     found: found.slice(0, SHOWN_DIGITS),

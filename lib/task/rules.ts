@@ -3,7 +3,7 @@
  * document whose keys have the right types. Three groups: for every reader, for `--strict` alone (Harbor 0.25.0 refuses
  * more), and for the default alone (NeMo Gym refuses more); spec/decisions 13.
  */
-import { laxInteger, megabytes } from "./lax.ts";
+import { megabytes } from "./lax.ts";
 import { normalHost } from "./hosts.ts";
 import { dotted, type Path } from "./keys.ts";
 import { mcpFaults } from "./mcp.ts";
@@ -311,7 +311,3 @@ export function at(value: unknown, path: Path): unknown {
     value,
   );
 }
-
-/** Whole numbers of users become their text: `1000` and `"1000"` are one user. */
-export const userName = (user: string | number | undefined): string | undefined =>
-  user === undefined ? undefined : typeof user === "string" ? user : String(laxInteger(user));
