@@ -3,7 +3,7 @@
  * Dockerfile is built whole, once per context hash, by one builder at a time on this machine.
  */
 import { createHash } from "node:crypto";
-import { createWriteStream, mkdirSync } from "node:fs";
+import { createWriteStream, mkdirSync, readFileSync } from "node:fs";
 import { tmpdir, userInfo } from "node:os";
 import { join } from "node:path";
 import type { Emit } from "../lib/events.ts";
@@ -221,7 +221,10 @@ function buildFailed(need: DockerfileNeed, builder: Builder, result: RunResult, 
       },
     );
   }
-  if (failure?.kind === "heredoc") {
+  if (
+    failure?.kind === "unknown-instruction" &&
+    /^\s*(RUN|COPY|ADD)\s.*<<-?["']?\w/mi.test(readFileSync(need.dockerfile, "utf8"))
+  ) {
     return new HarborError(
       "image.failed",
       `Build of ${need.dockerfile} failed: this builder (${builder}) does not know heredocs (RUN <<EOF): ${failure.line}`,

@@ -26,7 +26,7 @@ export type FailureKind =
   | "cpu-range" // more CPUs asked than there are
   | "limits-unsupported" // a limit flag that this kernel or user cannot have
   | "uid-range" // files of the image belong to ids outside the user's range
-  | "heredoc" // an old builder does not know RUN <<EOF
+  | "unknown-instruction" // the builder does not know a line: misspelt, or a heredoc for an old builder
   | "no-buildx" // BuildKit was asked and its plugin is missing
   | "busy"; // storage lock, timeouts of the engine itself: worth one more try
 
@@ -90,8 +90,8 @@ const WORDINGS: readonly [FailureKind, RegExp][] = [
   ],
   ["uid-range", /insufficient uids or gids|potentially insufficient/i],
   [
-    "heredoc",
-    /unknown instruction: ?"?(<<|\w+\s*<<|EOF|EOT)|dockerfile parse error .*unknown instruction|build error: unknown instruction/i,
+    "unknown-instruction",
+    /dockerfile parse error .*unknown instruction|build error: unknown instruction/i,
   ],
   ["no-buildx", /buildx component is missing|requires the buildx|'buildx' is not a docker command/i],
   [

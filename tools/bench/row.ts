@@ -18,7 +18,10 @@ export interface Row {
 /** Fills in `ok` from the limit. */
 export function judged(row: Omit<Row, "ok">): Row {
   if (row.limit === undefined) return { ...row, ok: true };
-  return { ...row, ok: row.better === "higher" ? row.value >= row.limit : row.value <= row.limit };
+  return {
+    ...row,
+    ok: row.better === "higher" ? row.value >= row.limit : row.value <= row.limit,
+  };
 }
 
 /** What a bench module exports. `binary` is the compiled file. */

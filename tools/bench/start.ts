@@ -13,13 +13,29 @@ export function bench(binary: string): Promise<Row[]> {
   try {
     writeFileSync(join(folder, "empty.ts"), "");
     const empty = join(folder, "empty");
-    execFileSync(bun, ["build", "--compile", "empty.ts", "--outfile", empty], { cwd: folder, stdio: "ignore" });
+    execFileSync(bun, ["build", "--compile", "empty.ts", "--outfile", empty], {
+      cwd: folder,
+      stdio: "ignore",
+    });
     // The programs take turns, so that a busy moment of the machine hits them alike.
-    const [floor, version, help] = alternating(RUNS, [[empty], [binary, "--version"], [binary, "-h"]]);
+    const [floor, version, help] = alternating(RUNS, [[empty], [
+      binary,
+      "--version",
+    ], [binary, "-h"]]);
     return Promise.resolve([
       judged({ name: "start: an empty Bun binary", value: floor!, unit: "ms" }),
-      judged({ name: "start: --version", value: version!, unit: "ms", limit: 60 }),
-      judged({ name: "start: --version against an empty binary", value: version! / floor!, unit: "×", limit: 2.5 }),
+      judged({
+        name: "start: --version",
+        value: version!,
+        unit: "ms",
+        limit: 60,
+      }),
+      judged({
+        name: "start: --version against an empty binary",
+        value: version! / floor!,
+        unit: "×",
+        limit: 2.5,
+      }),
       judged({ name: "start: -h", value: help!, unit: "ms", limit: 90 }),
     ]);
   } finally {
@@ -33,8 +49,12 @@ function alternating(runs: number, argvs: string[][]): number[] {
   for (let run = -1; run < runs; run++) { // the first round warms the page cache
     for (const [index, [program, ...args]] of argvs.entries()) {
       const began = performance.now();
-      const { status } = spawnSync(program!, args, { stdio: ["ignore", "pipe", "pipe"] });
-      if (status !== 0) throw new Error(`${[program, ...args].join(" ")} ended with ${status}`);
+      const { status } = spawnSync(program!, args, {
+        stdio: ["ignore", "pipe", "pipe"],
+      });
+      if (status !== 0) {
+        throw new Error(`${[program, ...args].join(" ")} ended with ${status}`);
+      }
       if (run >= 0) times[index]!.push(performance.now() - began);
     }
   }
