@@ -2,7 +2,6 @@
 import { z } from "zod";
 import type { Context } from "../lib/context.ts";
 import { type DatasetDigestLine, digestTarget, type TaskDigestLine } from "../lib/dataset/digest.ts";
-import { contextHash } from "../lib/digest/context.ts";
 import type { ContextHasher } from "../lib/digest/large.ts";
 import { EXIT } from "../lib/errors.ts";
 import { selfArgv } from "../lib/runtime/self.ts";
@@ -12,7 +11,6 @@ import { parseWith } from "./_options.ts";
 const Options = z.strictObject({
   paths: z.array(z.string()).min(1),
   json: z.boolean().default(false),
-  contextOnly: z.boolean().default(false),
   quiet: z.boolean().default(false),
   verbose: z.boolean().default(false),
 });
@@ -27,12 +25,10 @@ export const parse = (argv: string[]): Options =>
       )
       .argument("<paths...>", "task folders, folders of task folders")
       .option("--json", "one JSON object a line")
-      .addOption(command.createOption("--context-only", "a build context's hash").hideHelp())
       .option("-q, --quiet", "no notes, only results")
       .option("-v, --verbose", "print the programs that are started"));
 
 export async function run(options: Options, ctx: Context): Promise<number> {
-  if (options.contextOnly) return printContextHash(options.paths[0]!, ctx);
   // Every path is looked at before the first line, so that a wrong command line prints nothing else.
   const targets = options.paths.map((path) => resolveTarget(path, ctx.cwd));
   let exit: number = EXIT.ok;
@@ -68,12 +64,7 @@ function sayProblems({ path, problems }: TaskDigestLine | DatasetDigestLine, ctx
 
 /** A second process of this program for the context of a large task (lib/digest/large.ts). */
 const besideUs = (ctx: Context): ContextHasher => async (folder, signal) => {
-  const result = await ctx.runner.run(selfArgv(["digest", "--context-only", folder]), { signal });
+  const result = await ctx.runner.run(selfArgv(["context-hash", folder]), { signal });
   const hash = result.stdout.trim();
   return result.exitCode === 0 && /^[0-9a-f]{32}$/.test(hash) ? hash : undefined;
 };
-
-function printContextHash(folder: string, ctx: Context): number {
-  ctx.out(contextHash(folder));
-  return EXIT.ok;
-}

@@ -140,6 +140,14 @@ export const COMMANDS: Entry[] = [
     load: lazy(() => import("./relay.ts")),
     hidden: true,
   },
+  {
+    name: "context-hash",
+    aliases: [],
+    about: "the hash of one build context",
+    section: MACHINE,
+    load: lazy(() => import("./context_hash.ts")),
+    hidden: true,
+  },
   ...LATER_COMMANDS,
 ];
 

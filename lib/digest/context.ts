@@ -18,7 +18,7 @@ const FOUR_GIB = 2 ** 32;
 export interface ContextOptions {
   /** `docker_image`, which names a context without files. */
   dockerImage?: string;
-  /** Shares the sums of files with other hashes. */
+  /** Gets the sums of the files, for other hashes over the same. */
   reader?: FileReader;
   /** What lies below the folder, when it was walked already. */
   entries?: readonly Entry[];
@@ -34,20 +34,20 @@ export interface ContextOptions {
 export function contextHash(folder: string, options: ContextOptions = {}): string {
   const files = (options.entries ?? entriesBelow(folder)).filter(({ path, kind }) => kind === "file" && counts(path));
   if (files.length === 0) return sha256(options.dockerImage || basename(resolve(folder))).slice(0, HEX_DIGITS);
-  const reader = options.reader ?? new FileReader();
   const wideFrom = options.wideFrom ?? FOUR_GIB;
   for (const wide of [false, true]) {
     const stream = new ContextStream(wide, wideFrom);
-    if (files.every(({ path }) => feed(reader, `${folder}/${path}`, path, stream))) return stream.digest();
+    if (files.every(({ path }) => feed(options.reader, `${folder}/${path}`, path, stream))) return stream.digest();
   }
   throw new Error("a wide context hash takes every length");
 }
 
 /** False when the file is too long for the layout. */
-function feed(reader: FileReader, file: string, path: string, stream: ContextStream): boolean {
+function feed(reader: FileReader | undefined, file: string, path: string, stream: ContextStream): boolean {
   stream.name(path);
   try {
-    reader.feed(file, stream);
+    if (reader === undefined) new FileReader().pour(file, stream);
+    else reader.feed(file, stream);
     return true;
   } catch (error) {
     if (error === TOO_LONG) return false;

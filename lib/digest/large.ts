@@ -12,8 +12,8 @@ import { TASK_FOLDERS, type TaskTree } from "./tree.ts";
 /** Below this a second process costs more than it saves. */
 export const LARGE_BYTES = 200 * 1024 * 1024;
 
-/** Shorter files are read when their turn comes. */
-const SLICED_BYTES = 16 * 1024 * 1024;
+/** Files whose length is looked at to estimate that of all. */
+const SAMPLES = 1024;
 
 /**
  * Hashes the build context in this folder beside us, to 32 hex digits. Undefined where it cannot: then we do it
@@ -32,15 +32,14 @@ export interface LargeOptions extends HashOptions {
 export async function hashLargeTask(tree: TaskTree, options: LargeOptions): Promise<TaskHashes> {
   const { signal, beside, largeBytes = LARGE_BYTES, reader = new FileReader() } = options;
   const files = filesOf(tree);
-  const context = sum(files.filter(({ path }) => path.startsWith("environment/")));
-  if (sum(files) < largeBytes) return hashTask(tree, { ...options, reader });
+  if (bytesOf(tree, files) < largeBytes) return hashTask(tree, { ...options, reader });
   const stop = new AbortController();
+  const context = bytesOf(tree, files.filter((path) => path.startsWith("environment/")));
   const hashed = context < largeBytes
     ? undefined
     : beside?.(tree.at("environment"), AbortSignal.any([signal, stop.signal]));
   try {
-    for (const { path, bytes } of files) {
-      if (bytes < SLICED_BYTES) continue;
+    for (const path of files) {
       await reader.sumInSlices(tree.at(path), async () => {
         await setImmediate();
         signal.throwIfAborted();
@@ -53,19 +52,22 @@ export async function hashLargeTask(tree: TaskTree, options: LargeOptions): Prom
   }
 }
 
-interface Sized {
-  path: string;
-  bytes: number;
-}
-
-const sum = (files: readonly Sized[]): number => files.reduce((total, { bytes }) => total + bytes, 0);
-
-/** Regular files with their sizes; none when the tree cannot be walked, which `hashTask` then says. */
-function filesOf(tree: TaskTree): Sized[] {
+/** Regular files; none when the tree cannot be walked, which `hashTask` then says. */
+function filesOf(tree: TaskTree): string[] {
   try {
     return TASK_FOLDERS.flatMap((folder) => tree.below(folder)).filter(({ kind }) => kind === "file")
-      .map(({ path }) => ({ path, bytes: lstatSync(tree.at(path), { throwIfNoEntry: false })?.size ?? 0 }));
+      .map(({ path }) => path);
   } catch {
     return [];
   }
+}
+
+/** An estimate for many files: it decides about speed, never about a value. */
+function bytesOf(tree: TaskTree, files: readonly string[]): number {
+  const stride = Math.ceil(files.length / SAMPLES);
+  let bytes = 0;
+  for (let at = 0; at < files.length; at += stride) {
+    bytes += lstatSync(tree.at(files[at]!), { throwIfNoEntry: false })?.size ?? 0;
+  }
+  return bytes * stride;
 }

@@ -22,6 +22,7 @@ export interface Sink {
 export class FileReader {
   #sums = new Map<string, string>();
   #buffer = sharedBuffer();
+  #sinceLastPause = 0;
 
   /** SHA-256 of a file's bytes in hex. Throws HarborError "task.invalid" naming the file. */
   sum(path: string): string {
@@ -32,7 +33,7 @@ export class FileReader {
   feed(path: string, sink: Sink | undefined): string {
     const file = openFile(path);
     try {
-      const sum = this.#read(path, file, sink);
+      const sum = this.#read(path, file, sink, true);
       this.#sums.set(path, sum);
       return sum;
     } finally {
@@ -40,40 +41,44 @@ export class FileReader {
     }
   }
 
-  /**
-   * As `sum`, with `pause` awaited between slices of a large file. What cannot be read is left for `sum` to say; what
-   * `pause` throws is thrown.
-   */
-  async sumInSlices(path: string, pause: () => Promise<void>): Promise<void> {
-    if (this.#sums.has(path)) return;
-    const buffer = Buffer.allocUnsafeSlow(BUFFER_BYTES);
-    const sum = createHash("sha256");
-    let file: number;
+  /** Gives a file's bytes to `sink` and makes no sum of them. Throws as `feed`. */
+  pour(path: string, sink: Sink): void {
+    const file = openFile(path);
     try {
-      file = openFile(path);
-    } catch {
-      return;
-    }
-    try {
-      const length = fstatSync(file).size;
-      if (length <= BUFFER_BYTES) return;
-      let seen = 0;
-      for (let got = -1; got !== 0; seen += got) {
-        try {
-          got = readChunk(path, file, buffer, 0);
-        } catch {
-          return;
-        }
-        sum.update(buffer.subarray(0, got));
-        if (seen % SLICE_BYTES < got) await pause();
-      }
-      if (seen === length) this.#sums.set(path, sum.digest("hex"));
+      this.#read(path, file, sink, false);
     } finally {
       closeSync(file);
     }
   }
 
-  #read(path: string, file: number, sink: Sink | undefined): string {
+  /**
+   * As `sum`, with `pause` awaited whenever many bytes were read since the last time. What cannot be read is left for
+   * `sum` to say; what `pause` throws is thrown.
+   */
+  async sumInSlices(path: string, pause: () => Promise<void>): Promise<void> {
+    if (this.#sums.has(path)) return;
+    const sum = createHash("sha256");
+    let file: number | undefined;
+    try {
+      file = openFile(path);
+      // The buffer is shared: nothing else may read between a read and the hashing of what it gave.
+      for (let got = -1; got !== 0;) {
+        got = readChunk(path, file, this.#buffer, 0);
+        sum.update(this.#buffer.subarray(0, got));
+        this.#sinceLastPause += got;
+        if (this.#sinceLastPause < SLICE_BYTES) continue;
+        this.#sinceLastPause = 0;
+        await pause();
+      }
+      if (fstatSync(file).isFile()) this.#sums.set(path, sum.digest("hex"));
+    } catch (error) {
+      if (!(error instanceof HarborError) || error.code !== "task.invalid") throw error;
+    } finally {
+      if (file !== undefined) closeSync(file);
+    }
+  }
+
+  #read(path: string, file: number, sink: Sink | undefined, summed: boolean): string {
     const buffer = this.#buffer;
     let filled = 0;
     // Until a read gives nothing: some network and FUSE file systems give less than asked for.
@@ -85,13 +90,13 @@ export class FileReader {
       const whole = buffer.subarray(0, filled);
       sink?.begin(filled);
       sink?.bytes(whole);
-      return hash("sha256", whole, "hex");
+      return summed ? hash("sha256", whole, "hex") : "";
     }
-    return this.#readLarge(path, file, sink);
+    return this.#readLarge(path, file, sink, summed);
   }
 
   /** The buffer holds the first bytes; the length must be known before the rest is read, and must hold. */
-  #readLarge(path: string, file: number, sink: Sink | undefined): string {
+  #readLarge(path: string, file: number, sink: Sink | undefined, summed: boolean): string {
     const length = refuseUnlessRegular(path, file);
     const buffer = this.#buffer;
     const sum = createHash("sha256");
@@ -99,7 +104,7 @@ export class FileReader {
     let seen = 0;
     for (let got = buffer.length; got !== 0; got = readChunk(path, file, buffer, 0)) {
       const chunk = buffer.subarray(0, got);
-      sum.update(chunk);
+      if (summed) sum.update(chunk);
       sink?.bytes(chunk);
       seen += got;
     }

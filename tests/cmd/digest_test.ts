@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
 import { test } from "node:test";
+import * as contextHash from "../../cmd/context_hash.ts";
 import { parse, run } from "../../cmd/digest.ts";
 import { hashTask } from "../../lib/digest/task.ts";
 import { testContext } from "../support/context.ts";
@@ -110,4 +111,13 @@ test("digest prints digest and path for people", async () => {
   assert.equal(await run(parse(["set"]), ctx), 0);
   assert.equal(out[0], `${own(TASK).task_digest}  set/a`);
   assert.match(out[1]!, /^[0-9a-f]{64} {2}set {2}\(dataset of 1\)$/);
+});
+
+test("context-hash, which digest starts beside itself, prints what digest prints", async () => {
+  using temp = new TempFolder();
+  writeFiles(temp.path, below("environment", { Dockerfile: "FROM x", "sub/f": "1" }));
+  const { ctx, out } = testContext({ cwd: temp.path });
+  assert.equal(await contextHash.run(contextHash.parse([temp.join("environment")]), ctx), 0);
+  assert.deepEqual(out, [hashTask(temp.path).context_hash]);
+  assert.throws(() => contextHash.parse([]), { code: "usage" });
 });
