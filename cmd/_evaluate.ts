@@ -24,7 +24,7 @@ import { sourceLabel } from "../lib/rollouts/rows.ts";
 import { versionFacts } from "../lib/runtime/version.ts";
 import { newRunId, type Owner, thisOwner } from "../lib/sandbox/owner.ts";
 import type { ProviderDeps, ProviderName, SandboxProvider } from "../lib/sandbox/provider.ts";
-import { makeScratch, removeScratch } from "../lib/sandbox/scratch.ts";
+import { isKept, makeScratch, markKept, removeScratch } from "../lib/sandbox/scratch.ts";
 import { resolveTarget } from "../lib/target/resolve.ts";
 import { readHarborIgnore } from "../lib/task/harborignore.ts";
 import { type Overrides, parseOverrides } from "./_overrides.ts";
@@ -74,10 +74,9 @@ export async function evaluateTarget(
     removeScratch(scratch);
   });
   let result: EvaluationResult;
-  let kept = 0;
   try {
     const emit: Emit = (event) => {
-      if (event.kind === "kept") kept++;
+      if (event.kind === "kept") markKept(scratch);
       view.emit(event);
     };
     result = await evaluate(
@@ -112,7 +111,7 @@ export async function evaluateTarget(
   } finally {
     view.close();
     forget();
-    if (kept === 0) removeScratch(scratch);
+    if (!isKept(ctx.env, owner.run)) removeScratch(scratch);
   }
   await tellResult(result, paths, options, ctx);
   return request.exitOf(result);
@@ -143,14 +142,25 @@ class Sandboxes {
     return { runner: ctx.runner, clock: ctx.clock, env: ctx.env, emit, scratch, options };
   }
 
-  /** Best effort: a run must not fail for what another one left. */
+  /**
+   * Removes what dead runs left, save what they left on purpose (--keep-failed). Best effort: a run must not fail for
+   * what another one left.
+   */
   async #sweep(provider: SandboxProvider): Promise<void> {
+    const { env, signal } = this.ctx;
     try {
-      const { removed, failed } = await provider.sweep({}, this.ctx.signal);
-      if (removed.length > 0) this.emit({ kind: "note", text: `removed what a dead run left: ${removed.join(", ")}` });
-      for (const { id, reason } of failed) this.emit({ kind: "warning", text: `cannot remove ${id}: ${reason}` });
+      const left = await provider.list({}, signal);
+      const dead = new Set(left.filter((one) => one.alive === false).map((one) => one.owner.run));
+      for (const run of dead) {
+        if (isKept(env, run)) continue;
+        const { removed, failed } = await provider.sweep({ run }, signal);
+        if (removed.length > 0) {
+          this.emit({ kind: "note", text: `removed what a dead run left: ${removed.join(", ")}` });
+        }
+        for (const { id, reason } of failed) this.emit({ kind: "warning", text: `cannot remove ${id}: ${reason}` });
+      }
     } catch (error) {
-      this.ctx.signal.throwIfAborted();
+      signal.throwIfAborted();
       this.emit({ kind: "warning", text: `cannot look for what dead runs left: ${messageOf(error)}` });
     }
   }

@@ -3,7 +3,7 @@
  * has one folder, mode 0700, that names its owner, so that the next start finds what a crash left and removes it once
  * the owner is dead.
  */
-import { lstatSync, mkdirSync, readdirSync, readFileSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, lstatSync, mkdirSync, readdirSync, readFileSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import process from "node:process";
 import { z } from "zod";
@@ -80,6 +80,15 @@ export function removeScratch(folder: string): void {
     // other runs have folders there
   }
 }
+
+const KEPT = "kept";
+
+/** Notes in a run's folder that a sandbox of it stays on purpose, so that later starts leave it alone. */
+export const markKept = (folder: string): void => writeFileSync(join(folder, KEPT), "");
+
+/** Whether the run left a sandbox on purpose; only an explicit clean-up removes it. */
+export const isKept = (env: Readonly<Record<string, string | undefined>>, run: string): boolean =>
+  existsSync(join(scratchRoot(env), run, KEPT));
 
 function entries(folder: string): string[] {
   try {

@@ -5,7 +5,14 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { HarborError } from "../../../lib/errors.ts";
 import { thisOwner } from "../../../lib/sandbox/owner.ts";
-import { makeScratch, removeScratch, scratchFolders, scratchRoot } from "../../../lib/sandbox/scratch.ts";
+import {
+  isKept,
+  makeScratch,
+  markKept,
+  removeScratch,
+  scratchFolders,
+  scratchRoot,
+} from "../../../lib/sandbox/scratch.ts";
 
 const inTemp = (check: (env: { TMPDIR: string }) => void) => () => {
   const folder = mkdtempSync(join(tmpdir(), "scratch-"));
@@ -25,6 +32,27 @@ test(
     assert.deepEqual(scratchFolders(scratchRoot(env)), [{ folder, owner }]);
     removeScratch(folder);
     assert.equal(existsSync(folder), false);
+  }),
+);
+
+test(
+  "a run that left a sandbox on purpose is known by its folder",
+  inTemp((env) => {
+    const folder = makeScratch(env, thisOwner("abcd1234"));
+    assert.equal(isKept(env, "abcd1234"), false);
+    markKept(folder);
+    assert.deepEqual([isKept(env, "abcd1234"), isKept(env, "other123")], [true, false]);
+  }),
+);
+
+test(
+  "removeScratch() takes the parent with the last run's folder",
+  inTemp((env) => {
+    const folders = ["aaaa1111", "bbbb2222"].map((run) => makeScratch(env, thisOwner(run)));
+    removeScratch(folders[0]!);
+    assert.equal(existsSync(scratchRoot(env)), true);
+    removeScratch(folders[1]!);
+    assert.equal(existsSync(scratchRoot(env)), false);
   }),
 );
 
