@@ -1,0 +1,248 @@
+import { test } from "node:test";
+import assert from "node:assert/strict";
+import { HarborError } from "../../lib/errors.ts";
+import { systemClock } from "../../lib/runtime/clock.ts";
+import type { RunResult } from "../../lib/runtime/runner.ts";
+import type { ImageNeed, ProviderDeps } from "../../lib/sandbox/provider.ts";
+import { dockerProvider } from "../../providers/docker.ts";
+import { chooseSandbox, providerName } from "../../providers/mod.ts";
+import { podmanProvider } from "../../providers/podman.ts";
+import { fileLimitFaults, hasRange } from "../../providers/_oci_diagnose.ts";
+import { FakeRunner } from "../support/runner.ts";
+
+const never = new AbortController().signal;
+const deps = (runner: FakeRunner): ProviderDeps => ({
+  runner,
+  clock: systemClock,
+  env: { PATH: "/bin" },
+  emit: () => {},
+  scratch: "/nowhere",
+  options: {},
+});
+const DOCKER_INFO = {
+  ServerVersion: "20.10.24",
+  NCPU: 2,
+  MemoryLimit: true,
+  CpuCfsQuota: true,
+  PidsLimit: true,
+  OSType: "linux",
+};
+const PODMAN_INFO = {
+  host: { cpus: 2, cgroupVersion: "v2", cgroupControllers: ["cpu", "memory", "pids"], security: { rootless: true } },
+  version: { Version: "4.3.1" },
+};
+const IMAGE = {
+  Id: "sha256:1f",
+  RepoDigests: ["python@sha256:aa"],
+  Config: { Env: ["A=b=c"], WorkingDir: "/w", User: "u", Entrypoint: ["/e"] },
+};
+const json = (value: unknown): Partial<RunResult> => ({ stdout: JSON.stringify(value) });
+const named = (reference: string, more: Partial<ImageNeed> = {}): ImageNeed => ({
+  taskId: "t",
+  source: { kind: "named", reference },
+  network: "public",
+  limits: {},
+  users: [],
+  ...more,
+});
+
+test("docker: diagnose() says what is missing and what mends it", async () => {
+  const rows: [Partial<RunResult> | Error, RegExp, RegExp][] = [
+    [new HarborError("machine.lacks", "Cannot start docker"), /not installed/, /install/],
+    [
+      { exitCode: 1, stderr: "Cannot connect to the Docker daemon at unix:///x. Is the docker daemon running?" },
+      /does not answer.*Cannot connect/,
+      /start/,
+    ],
+    [{ ...json({ ServerErrors: ["Cannot connect to the Docker daemon"] }), exitCode: 1 }, /does not answer/, /start/],
+    [
+      { exitCode: 1, stderr: "permission denied while trying to connect to the Docker daemon socket" },
+      /may not be used by this user/,
+      /usermod/,
+    ],
+    [{ ended: "deadline", exitCode: 137 }, /did not answer within/, /restart/],
+    [json({ host: {}, version: {} }), /docker on PATH is podman/, /--sandbox podman/],
+    [json({ ...DOCKER_INFO, OSType: "windows" }), /windows/, /Linux/],
+  ];
+  for (const [reply, what, fix] of rows) {
+    using runner = new FakeRunner().expect(/^docker info /, reply);
+    const diagnosis = await dockerProvider(deps(runner)).diagnose(never, "quick");
+    assert.equal(diagnosis.usable, false);
+    assert.match(diagnosis.missing[0]!.what, what);
+    assert.match(diagnosis.missing[0]!.fix, fix);
+  }
+});
+
+test("docker: diagnose() asks once, and says what the engine can", async () => {
+  using runner = new FakeRunner().expect(/^docker info --format \{\{json \.\}\}$/, json(DOCKER_INFO));
+  const provider = dockerProvider(deps(runner));
+  const [one, two] = await Promise.all([provider.diagnose(never, "quick"), provider.diagnose(never, "quick")]);
+  assert.deepEqual(one, two);
+  assert.deepEqual([one.usable, one.capabilities?.limits, one.capabilities?.gpu], [true, "enforced", false]);
+});
+
+test("docker: a thorough diagnosis starts something, and names what the machine refuses", async () => {
+  using runner = new FakeRunner()
+    .expect(/^docker info/, json({ ...DOCKER_INFO, DockerRootDir: "/" }))
+    .expect(/^docker images -q/, { stdout: "abc\n" })
+    .expect(/^docker run --rm --pull never --network none .* abc /, {
+      exitCode: 125,
+      stderr:
+        "docker: Error response from daemon: OCI runtime create failed: error setting rlimit type 7: operation not permitted: unknown.",
+    })
+    .expect(/^docker buildx version/, { exitCode: 1 })
+    .expect(/^docker --version/, { stdout: "Docker version 28.2.2, build e6534b4" });
+  const { usable, missing } = await dockerProvider(deps(runner)).diagnose(never);
+  assert.equal(usable, false);
+  assert.match(missing[0]!.what, /rlimit/);
+  assert.match(missing[0]!.fix, /default_ulimits/);
+  assert.ok(missing.some(({ what }) => /classic builder/.test(what)));
+});
+
+test("podman: limits hold only where its user has the controllers", async () => {
+  const rows: [object, string][] = [
+    [PODMAN_INFO.host, "enforced"],
+    [{ ...PODMAN_INFO.host, cgroupControllers: ["memory", "pids"] }, "partly"],
+    [{ ...PODMAN_INFO.host, cgroupControllers: [] }, "none"],
+    [{ ...PODMAN_INFO.host, cgroupVersion: "v1" }, "none"],
+    [{ ...PODMAN_INFO.host, cgroupVersion: "v1", security: { rootless: false } }, "enforced"],
+  ];
+  for (const [host, limits] of rows) {
+    using runner = new FakeRunner().expect(/^podman info --format json$/, json({ ...PODMAN_INFO, host }));
+    assert.equal((await podmanProvider(deps(runner)).diagnose(never, "quick")).capabilities?.limits, limits);
+  }
+});
+
+test("podman: what info says when it fails comes with what mends it", async () => {
+  using runner = new FakeRunner().expect(/^podman info/, {
+    exitCode: 125,
+    stderr: "Error: crun: cgroups in hybrid mode not supported, drop all controllers from cgroupv1\n",
+  });
+  const { missing } = await podmanProvider(deps(runner)).diagnose(never, "quick");
+  assert.match(missing[0]!.what, /hybrid mode/);
+  assert.match(missing[0]!.fix, /runc|rootless|range|XDG/);
+});
+
+test("prepare() uses what is there without a pull, pinned where its digest is known", async () => {
+  using runner = new FakeRunner().expect(/^docker info/, json(DOCKER_INFO)).expect(
+    /^docker image inspect python:3.12$/,
+    json([IMAGE]),
+  );
+  const provider = dockerProvider(deps(runner));
+  const [image] = await Promise.all([
+    provider.prepare(named("python:3.12"), never, () => {}),
+    provider.prepare(named("python:3.12"), never, () => {}),
+  ]);
+  assert.deepEqual(image, {
+    reference: "python@sha256:aa",
+    workdir: "/w",
+    env: { A: "b=c" },
+    user: "u",
+    entrypoint: ["/e"],
+    notes: [],
+    handle: { id: "sha256:1f" },
+  });
+});
+
+test("prepare() pulls what is not there, under the name that podman needs", async () => {
+  using runner = new FakeRunner()
+    .expect(/^podman info/, json(PODMAN_INFO))
+    .expect(/^podman image inspect python:3.12$/, { exitCode: 125, stderr: "Error: python:3.12: image not known" })
+    .expect(/^podman pull -q docker\.io\/library\/python:3\.12$/)
+    .expect(/^podman image inspect python:3.12$/, json([{ Id: "1f", Config: {} }]));
+  const image = await podmanProvider(deps(runner)).prepare(named("python:3.12"), never, () => {});
+  assert.deepEqual([image.reference, image.workdir, image.user], ["python:3.12", "/", ""]);
+});
+
+test("prepare() tells why an image cannot be pulled, and asks again the next time", async () => {
+  const rows: [Partial<RunResult>, RegExp, RegExp][] = [
+    [{ exitCode: 1, stderr: "toomanyrequests: You have reached your pull rate limit." }, /rate limit/, /log in/],
+    [{ exitCode: 1, stderr: "Error response from daemon: pull access denied for none" }, /denied/, /check the name/],
+    [{ exitCode: 1, stderr: "dial tcp: lookup x: no such host" }, /no such host/, /load the image by hand/],
+    [{ ended: "deadline", exitCode: 143 }, /did not end within/, /by hand/],
+  ];
+  for (const [reply, why, hint] of rows) {
+    using runner = new FakeRunner().expect(/^docker info/, json(DOCKER_INFO));
+    const provider = dockerProvider(deps(runner));
+    for (let attempt = 0; attempt < 2; attempt++) {
+      runner.expect(/image inspect/, { exitCode: 1, stderr: "Error: No such image: none" }).expect(
+        /^docker pull -q none$/,
+        reply,
+      );
+      await assert.rejects(provider.prepare(named("none"), never, () => {}), (error) => {
+        assert.ok(error instanceof HarborError && error.code === "image.failed");
+        assert.match(error.message, why);
+        assert.match(error.hint!, hint);
+        return true;
+      });
+    }
+  }
+});
+
+test("prepare() notes limits that the machine cannot hold, and refuses GPUs that it does not have", async () => {
+  using runner = new FakeRunner()
+    .expect(/^podman info/, json({ ...PODMAN_INFO, host: { ...PODMAN_INFO.host, cgroupControllers: [] } }))
+    .expect(/^podman image inspect x$/, json([IMAGE]));
+  const provider = podmanProvider(deps(runner));
+  const { notes } = await provider.prepare(
+    named("x", { limits: { cpus: 2, memoryMb: 64, storageMb: 10 } }),
+    never,
+    () => {},
+  );
+  assert.deepEqual(notes.map((note) => note.split(" ")[0]), ["cpus", "memory_mb", "storage_mb"]);
+  await assert.rejects(provider.prepare(named("x", { limits: { gpus: 1 } }), never, () => {}), {
+    code: "task.unsupported",
+  });
+});
+
+test("providerName() knows its own, upstream's and nobody's", () => {
+  for (const name of ["docker", "podman", "host"]) assert.equal(providerName(name), name);
+  assert.throws(() => providerName("local"), { code: "not-built", hint: /--sandbox host/ });
+  for (const name of ["apptainer", "enroot", "opensandbox", "daytona", "e2b"]) {
+    assert.throws(() => providerName(name), { code: "not-built", message: /not in this version/ });
+  }
+  assert.throws(() => providerName("dokcer"), { code: "usage" });
+});
+
+test("chooseSandbox() takes docker when it answers, else podman, else names three ways on", async () => {
+  const down = { exitCode: 1, stderr: "Cannot connect to the Docker daemon" };
+  const rows: [string, FakeRunner, string][] = [
+    ["docker answers", new FakeRunner().expect(/^docker info/, json(DOCKER_INFO)), "docker"],
+    ["only podman", new FakeRunner().expect(/^docker info/, down).expect(/^podman info/, json(PODMAN_INFO)), "podman"],
+  ];
+  for (const [when, runner, name] of rows) {
+    using _ = runner;
+    assert.equal((await chooseSandbox("auto", () => deps(runner), never)).name, name, when);
+  }
+  using neither = new FakeRunner().expect(/^docker info/, down).expect(
+    /^podman info/,
+    new HarborError("machine.lacks", "no podman"),
+  );
+  await assert.rejects(chooseSandbox("auto", () => deps(neither), never), (error) => {
+    assert.ok(error instanceof HarborError && error.code === "engine.missing");
+    for (const way of [/Docker/, /podman/, /--sandbox host/]) assert.match(error.hint!, way);
+    return true;
+  });
+});
+
+test("chooseSandbox() by name says why it cannot be used, with the first step", async () => {
+  using runner = new FakeRunner().expect(/^podman info/, new HarborError("machine.lacks", "no podman"));
+  await assert.rejects(chooseSandbox("podman", () => deps(runner), never), {
+    code: "engine.missing",
+    message: /not installed/,
+    hint: /install podman/,
+  });
+});
+
+test("doctor reads id ranges and limits of open files", () => {
+  assert.equal(hasRange("alice:100000:65536\n", "alice", 1000), true);
+  assert.equal(hasRange("1000:100000:65536\n", "alice", 1000), true);
+  assert.equal(hasRange("bob:100000:65536\nalice:1:0\n", "alice", 1000), false);
+  assert.deepEqual(
+    fileLimitFaults("Max open files            256                  4096                 files\n").map(({ what }) =>
+      what
+    ),
+    ["only 256 open files are allowed"],
+  );
+  assert.deepEqual(fileLimitFaults("Max open files            1024                 4096                 files\n"), []);
+});
