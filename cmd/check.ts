@@ -166,7 +166,7 @@ class Report {
 function textLine({ path, ok, errors, warnings, mode, steps }: Line): string {
   if (!ok) {
     const [first, ...more] = errors as [Finding, ...Finding[]];
-    const where = first.message.includes(path) ? "" : `${path}  `;
+    const where = first.message.includes(path) ? "" : `${path.replaceAll("\n", "\\n")}  `;
     return `error  ${where}${said(first)}${more.length > 0 ? ` (and ${more.length} more)` : ""}`;
   }
   const facts = [
@@ -174,12 +174,14 @@ function textLine({ path, ok, errors, warnings, mode, steps }: Line): string {
     steps > 0 ? counted(steps, "step") : [],
     warnings.length > 0 ? counted(warnings.length, "warning") : [],
   ];
-  return `ok     ${path}  ${facts.flat().join(", ")}`.trimEnd();
+  return `ok     ${path.replaceAll("\n", "\\n")}  ${facts.flat().join(", ")}`.trimEnd();
 }
 
 const counted = (count: number, what: string): string => `${count} ${what}${count === 1 ? "" : "s"}`;
 
-const said = ({ message, line }: Finding): string => line === undefined ? message : `${message} (line ${line})`;
+/** On one line, also where a file's name breaks over two. */
+const said = ({ message, line }: Finding): string =>
+  (line === undefined ? message : `${message} (line ${line})`).replaceAll("\n", "\\n");
 
 /** Integers beyond 2^53 keep their digits, where the runtime can write them. */
 function exactIntegers(_: string, value: unknown): unknown {

@@ -56,7 +56,9 @@ function syntaxFault(message: string, line: string): { message: string; hint?: s
   const found = line.trim().length > SHOWN_LENGTH ? `${line.trim().slice(0, SHOWN_LENGTH)}…` : line.trim();
   const twice = what.includes("redefine");
   return {
-    message: `${twice ? "a key or table is defined twice" : what}, found ${JSON.stringify(found)}`,
+    message: `${twice ? "a key or table is defined twice" : what}, found ${
+      found === "" ? "the end" : JSON.stringify(found)
+    }`,
     ...(twice && { hint: "keep one of the two" }),
   };
 }
