@@ -38,6 +38,7 @@ export function closing(facts: ClosingFacts): string[] {
     "",
     countsLine({ scored, short, masked, failed, missing }, facts),
     ...meanLine(scored, [...masked, ...failed]),
+    ...sharedNotes(records).map((note) => `note: ${firstLine(note)}`),
     ...troubleBlock(trouble, facts),
     ...adviceBlock(trouble),
     ...reasonsBlock("left out", facts.skipped),
@@ -86,12 +87,13 @@ function meanLine(scored: readonly TaskRecord[], unscored: readonly TaskRecord[]
 }
 
 function troubleBlock(trouble: readonly TaskRecord[], facts: ClosingFacts): string[] {
-  const shown = trouble.slice(0, SHOWN).flatMap((record) => ["", ...troubleLines(record, facts)]);
+  const told = new Set(sharedNotes(facts.records));
+  const shown = trouble.slice(0, SHOWN).flatMap((record) => ["", ...troubleLines(record, told, facts)]);
   const more = trouble.length - SHOWN;
   return more > 0 ? [...shown, "", `and ${more} more: see ${facts.failures} and ${facts.rollouts}`] : shown;
 }
 
-function troubleLines(record: TaskRecord, facts: ClosingFacts): string[] {
+function troubleLines(record: TaskRecord, told: ReadonlySet<string>, facts: ClosingFacts): string[] {
   const { entry } = record;
   const kind = entry.failure_kind;
   const what = entry.status === "failed"
@@ -99,18 +101,23 @@ function troubleLines(record: TaskRecord, facts: ClosingFacts): string[] {
     : entry.mask_sample
     ? "masked"
     : `reward ${entry.reward}`;
-  const name = facts.records.some((other) => other.entry.rollout_index > 0)
-    ? `${entry.task_id}#${entry.rollout_index}`
-    : entry.task_id;
   const reason = firstLine(record.reason);
   const output = lastLines(facts.outputOf(record));
   return [
-    `${name}: ${what}${kind === null ? "" : ` (${kind}: ${factsOf(kind).meaning})`}`,
+    `${nameOf(record, facts.records)}: ${what}${kind === null ? "" : ` (${kind}: ${factsOf(kind).meaning})`}`,
     ...(reason === "" ? [] : [`  ${reason}`]),
-    ...(entry.sandbox?.notes ?? []).map((note) => `  note: ${firstLine(note)}`),
+    ...(entry.sandbox?.notes ?? []).filter((note) => !told.has(note)).map((note) => `  note: ${firstLine(note)}`),
     ...output.map((line) => `  | ${line}`),
     ...(entry.paths?.test_stdout ? [`  ${facts.folder}/${entry.paths.test_stdout}`] : []),
   ];
+}
+
+/** Notes that stand on every episode: told once, not with each. */
+function sharedNotes(records: readonly TaskRecord[]): string[] {
+  const noted = records.filter(({ entry }) => entry.sandbox !== undefined);
+  const [first, ...others] = noted.map(({ entry }) => entry.sandbox!.notes);
+  if (first === undefined || others.length === 0) return [];
+  return first.filter((note) => others.every((notes) => notes.includes(note)));
 }
 
 /** What to do about each kind that occurred, once. */
@@ -132,7 +139,7 @@ function slowestLine(records: readonly TaskRecord[]): string[] {
   const timed = records.filter(({ seconds }) => seconds > 0);
   if (timed.length < 2) return [""];
   const slowest = [...timed].sort((a, b) => b.seconds - a.seconds).slice(0, SLOWEST);
-  return ["", `slowest: ${slowest.map(({ entry, seconds }) => `${entry.task_id} ${duration(seconds)}`).join(", ")}`];
+  return ["", `slowest: ${slowest.map((one) => `${nameOf(one, records)} ${duration(one.seconds)}`).join(", ")}`];
 }
 
 function nothingLine(records: readonly TaskRecord[], facts: ClosingFacts): string[] {
@@ -151,6 +158,10 @@ function nothingLine(records: readonly TaskRecord[], facts: ClosingFacts): strin
     `Inspect ${facts.failures}; the run has no score to report.`,
   ];
 }
+
+/** With the number of the repeat where there are several. */
+const nameOf = ({ entry }: TaskRecord, all: readonly TaskRecord[]): string =>
+  all.some((other) => other.entry.rollout_index > 0) ? `${entry.task_id}#${entry.rollout_index}` : entry.task_id;
 
 const firstLine = (text: string | null): string => visible((text ?? "").split("\n", 1)[0]!.trim()).slice(0, 400);
 

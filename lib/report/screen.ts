@@ -44,7 +44,7 @@ const PHASES: Record<Phase, string> = {
 export function screen(effects: Effects, options: ScreenOptions): Screen {
   const live = effects.terminal.live && !options.quiet;
   const running = new Map<string, Running>();
-  const tally = { total: 0, done: 0, passed: 0, below: 0, unscored: 0 };
+  const tally: Tally = { total: 0, repeats: false, done: 0, passed: 0, below: 0, unscored: 0 };
   let drawn = 0;
   let stopped = false;
 
@@ -84,6 +84,8 @@ export function screen(effects: Effects, options: ScreenOptions): Screen {
 
 interface Tally {
   total: number;
+  /** Tasks have several episodes: their names carry a number. */
+  repeats: boolean;
   done: number;
   passed: number;
   below: number;
@@ -91,9 +93,11 @@ interface Tally {
 }
 
 function keepCount(event: Event, running: Map<string, Running>, tally: Tally): void {
-  if (event.kind === "run-started") tally.total = event.episodes;
-  else if (event.kind === "phase") {
-    running.set(event.episode, { task: event.task, phase: event.phase, since: event.at });
+  if (event.kind === "run-started") {
+    tally.total = event.episodes;
+    tally.repeats = event.episodes > event.tasks;
+  } else if (event.kind === "phase") {
+    running.set(event.episode, { task: nameOf(event, tally), phase: event.phase, since: event.at });
   } else if (event.kind === "finished") {
     running.delete(event.episode);
     if (event.outcome === "cancelled") return;
@@ -140,18 +144,23 @@ export function plainLine(event: Event, tally: Tally, options: ScreenOptions, li
     case "build-output":
       return options.verbose ? visible(event.text) : null;
     case "phase":
-      return options.verbose && !live ? `${event.task}: ${PHASES[event.phase]}` : null;
+      return options.verbose && !live ? `${nameOf(event, tally)}: ${PHASES[event.phase]}` : null;
     case "finished":
-      return live ? null : finishedLine(event, tally);
+      // On a terminal the counts are enough for what went well.
+      return live && event.outcome === "scored" && event.reward! >= 1 ? null : finishedLine(event, tally);
   }
 }
+
+/** `hello`, or `hello#1` for a repeat; an episode is called `<task>-<repeat>` or `<task>-<repeat>-a<attempt>`. */
+const nameOf = ({ task, episode }: { task: string; episode: string }, { repeats }: Tally): string =>
+  repeats ? `${task}#${episode.split("-")[1]}` : task;
 
 function finishedLine(event: Extract<Event, { kind: "finished" }>, tally: Tally): string | null {
   if (event.outcome === "cancelled") return null;
   const kind = event.failureKind === null ? "" : ` (${event.failureKind})`;
   const what = event.outcome === "scored" ? `reward ${event.reward}` : event.outcome;
   const reason = event.outcome === "failed" && event.reason !== null ? `: ${event.reason.split("\n", 1)[0]}` : "";
-  const line = `[${tally.done}/${tally.total}] ${event.task}: ${what}${kind}${reason}`;
+  const line = `[${tally.done}/${tally.total}] ${nameOf(event, tally)}: ${what}${kind}${reason}`;
   return visible(`${line} in ${duration(event.durationMs / 1000)}`);
 }
 

@@ -91,6 +91,23 @@ test("A11: closing() of a run in which nothing was scored says so", () => {
   assert.match(text, /None of the 2 dispatched rollouts produced a result \{"provider_unavailable":2\}/);
 });
 
+test("closing() tells a note that stands on every episode once, and repeats by number", () => {
+  const sandbox = { provider: "host", network: "public", limits: "none", notes: ["no image is used"] };
+  const own = { ...sandbox, notes: [...sandbox.notes, "solve.sh exited with 3"] };
+  const records = [
+    record("a", { sandbox }),
+    record("a", { sandbox: own, reward: 0, rollout_index: 1, paths: undefined }),
+  ];
+  assert.deepEqual(closing(facts({ records })).slice(1, 7), [
+    "1 scored 1 or more, 1 scored below 1 in 12 s",
+    "mean reward: 0.5 over 2",
+    "note: no image is used",
+    "",
+    "a#1: reward 0",
+    "  note: solve.sh exited with 3",
+  ]);
+});
+
 test("closing() shows ten tasks in full and counts the rest", () => {
   const records = Array.from({ length: 25 }, (_, index) => record(`t${index}`, { reward: 0 }));
   const text = closing(facts({ records }));

@@ -63,6 +63,11 @@ test("a pipe gets plain lines and no escape sequence", () => {
   ]);
 });
 
+test("repeats of one task are told apart", () => {
+  const { lines } = shown([{ ...started, tasks: 1 } as Event, finished({ episode: "0-1-a2" })]);
+  assert.equal(lines[1], "[1/2] hello#1: reward 1 in 2.1 s");
+});
+
 test("--quiet leaves warnings and kept sandboxes only", () => {
   const { lines } = shown([
     started,
@@ -80,6 +85,15 @@ test("a terminal gets a live block that is gone at the end", () => {
   assert.match(drawn, /0\/2 done/);
   assert.match(drawn, /1\/2 done · 1 scored 1 or more/);
   assert.ok(drawn.endsWith("\r\x1b[0J"), JSON.stringify(drawn));
+});
+
+test("I10: what goes wrong stands as a line on a terminal, too", () => {
+  const { lines } = shown(
+    [started, finished({ outcome: "masked", reward: null, failureKind: "verifier_error" })],
+    {},
+    true,
+  );
+  assert.equal(lines[1], "[1/2] hello: masked (verifier_error) in 2.1 s");
 });
 
 test("a note on a terminal stands above the live block", () => {
@@ -104,7 +118,7 @@ test("liveLines() shows eight running episodes with phase and time, and counts t
     `${index}-0`,
     { task: `task-${index}`, phase: "verifying" as const, since: 0 },
   ]));
-  const tally = { total: 20, done: 3, passed: 1, below: 1, unscored: 1 };
+  const tally = { total: 20, repeats: false, done: 3, passed: 1, below: 1, unscored: 1 };
   const lines = liveLines(running, tally, 65_000, false);
   assert.equal(lines[0], "  task-0  verifying    1 min 5 s");
   assert.deepEqual(lines.slice(8), [
