@@ -188,7 +188,7 @@ function worthKnowing(machine: Machine, storage: string): Missing[] {
   }
   if (!limitsHold()) {
     notes.push({
-      what: "no control group may be written: CPUs are held by affinity, memory is watched once a second",
+      what: "no control group may be written: CPUs are held by affinity, memory is watched ten times a second",
       fix: `${ADMIN}: delegate cgroup v2 controllers to this user (systemd: Delegate=cpu memory pids)`,
     });
   }

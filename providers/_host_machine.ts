@@ -2,13 +2,13 @@
  * What this machine lets us do: as root or in a user namespace, with which ids, by which programs, showing which
  * folders. Found out once per provider, by trying.
  */
-import { accessSync, constants, existsSync, lstatSync, readdirSync, readFileSync, readlinkSync } from "node:fs";
+import { accessSync, constants, type Dirent, existsSync, readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { HarborError } from "../lib/errors.ts";
 import type { Runner } from "../lib/runtime/runner.ts";
 import { isHiddenByName } from "./_host_private.ts";
-import { type HostView, parseMounts, viewOf } from "./_host_view.ts";
+import { type Child, type HostView, parseMounts, type RootEntry, takeApart, viewOf } from "./_host_view.ts";
 import { SYS_CANDIDATES } from "./_namespace_mounts.ts";
 
 /** PATH inside, and where we look for the programs we start. */
@@ -71,13 +71,15 @@ export async function lookAtMachine(runner: Runner): Promise<Machine> {
   const { ids, reason } = mode === "root"
     ? { ids: "all" as const, reason: "" }
     : await tryRanges(runner, programs.unshare);
+  const mounts = parseMounts(readFileSync("/proc/self/mountinfo", "utf8"));
+  const view = viewOf(childrenOf("/").flatMap(rootEntry), mounts, isHiddenByName);
   return {
     mode,
     ids,
     idsReason: reason,
     programs,
     loopback: loopbackArgv(),
-    view: viewOf(rootEntries(), parseMounts(readFileSync("/proc/self/mountinfo", "utf8")), isHiddenByName),
+    view: mode === "root" ? view : takeApart(view, mounts, childrenOf, isHiddenByName),
     procEntries: readdirSync("/proc").filter((name) => !/^\d+$/.test(name)),
     sysPaths: SYS_CANDIDATES.filter((path) => existsSync(path)),
   };
@@ -97,13 +99,23 @@ async function tryRanges(runner: Runner, unshare: string): Promise<{ ids: "range
   return { ids: "own", reason: said || "newuidmap gives this user no range of ids" };
 }
 
-function rootEntries(): { name: string; link?: string }[] {
-  return readdirSync("/").flatMap((name) => {
-    const stat = lstatSync(join("/", name));
-    if (stat.isSymbolicLink()) return [{ name, link: readlinkSync(join("/", name)) }];
-    return stat.isDirectory() ? [{ name }] : [];
+function childrenOf(folder: string): Child[] {
+  let entries: Dirent[];
+  try {
+    entries = readdirSync(folder, { withFileTypes: true });
+  } catch {
+    return []; // what we cannot read cannot be shown
+  }
+  return entries.flatMap((entry): Child[] => {
+    const { name } = entry;
+    if (entry.isSymbolicLink()) return [{ name, kind: "link", target: readlinkSync(join(folder, name)) }];
+    if (entry.isDirectory()) return [{ name, kind: "folder" }];
+    return entry.isFile() ? [{ name, kind: "file" }] : [];
   });
 }
+
+const rootEntry = ({ name, kind, target }: Child): RootEntry[] =>
+  kind === "file" ? [] : [{ name, ...(target !== undefined && { link: target }) }];
 
 /** SIOCSIFFLAGS (0x8914) with IFF_UP|IFF_RUNNING on "lo", for machines without `ip` (netdevice(7)). */
 const IOCTL = {

@@ -1,7 +1,17 @@
 /**
  * One sandbox on this machine's root: its folder, its first process, its commands and files, its end.
  */
-import { chmodSync, cpSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  copyFileSync,
+  cpSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { Buffer } from "node:buffer";
@@ -33,7 +43,7 @@ import { collectFile, download, makeFolder, putTree } from "./_namespace_files.t
 import { type Account, accountOf, initProgram } from "./_namespace_init.ts";
 import { CONTROL, type MountPlan, planMounts, type Storage } from "./_namespace_mounts.ts";
 import { Session } from "./_namespace_session.ts";
-import { descendants, killAll, memoryKb } from "./_namespace_tree.ts";
+import { descendants, killAll, memoryKb, residentKb } from "./_namespace_tree.ts";
 
 /** File in a sandbox's folder that says what it is, for `list` and `sweep`. */
 export const STATE = "sandbox.json";
@@ -73,7 +83,7 @@ export interface OpenRequest {
 
 const PIPES = Array.from({ length: 8 }, (_, at) => ({ stdout: `${at}o`, stderr: `${at}e` }));
 const CLOSE_MS = 10_000;
-const WATCH_MS = 1000;
+const WATCH_MS = 100;
 /** MAX_ARG_STRLEN: one name=value with its end. */
 const LONGEST_VARIABLE = 131_072;
 /** For transfers that have to run inside. */
@@ -121,6 +131,8 @@ function layOut(request: OpenRequest): MountPlan {
     storage: way.storage,
     folders: machine.view.folders,
     links: machine.view.links,
+    plain: machine.view.plain,
+    copies: machine.view.files,
     layers,
     hasFolder: (layer, folder) => exists(join(layer, folder)),
     covered: mask.hidden.map((path) => ({ path, folder: isFolder(path) })),
@@ -139,16 +151,18 @@ function layOut(request: OpenRequest): MountPlan {
   }
   for (const path of plan.files) writeFileSync(join(tree, path), "");
   for (const [path, target] of plan.links) symlinkSync(target, join(tree, path));
-  if (plan.folders.some(({ path }) => path === "up/var")) {
-    mkdirSync(join(tree, "up/var/tmp"));
-    chmodSync(join(tree, "up/var/tmp"), 0o1777);
-    mkdirSync(join(tree, "up/var/spool"), { mode: 0o755 });
-    mkdirSync(join(tree, "up/var/mail"));
-    chmodSync(join(tree, "up/var/mail"), 0o1777);
-  }
+  for (const [source, target] of plan.copies) copyReadable(source, join(tree, target));
   for (const layer of request.layers) copyOutside(layer, join(tree, "root"), machine.view.folders);
   writeFileSync(join(base, "fstab"), plan.fstab);
   return plan;
+}
+
+function copyReadable(source: string, target: string): void {
+  try {
+    copyFileSync(source, target);
+  } catch {
+    // unreadable to us is absent inside
+  }
 }
 
 /** What a prepared layer holds outside the shown folders (`/app`, say) has no overlay below it: it is copied. */
@@ -374,7 +388,7 @@ export class HostSandbox implements Sandbox {
     }
     if (way.storage === "memory") notes.push("files: what the task writes is kept in memory");
     if (spec.limits.memoryMb !== undefined && !this.groups.holds.memory) {
-      notes.push("memory_mb: watched once a second, no control group may be written here");
+      notes.push("memory_mb: watched ten times a second, no control group may be written here");
     }
     if (spec.limits.cpus !== undefined && !this.groups.holds.cpu) {
       notes.push("cpus: by CPU affinity, no control group may be written here");
@@ -683,9 +697,12 @@ head -c ${maxBytes + 1} <"$GYM_PATH"`;
 
   /** Where no control group holds it: the largest process is killed when all of them together are over. */
   #watch(memoryMb: number): void {
+    const limitKb = memoryMb * 1024;
     this.#watcher = setInterval(() => {
-      const sizes = descendants(this.init).map(({ pid }) => ({ pid, kb: memoryKb(pid) }));
-      if (sizes.reduce((sum, one) => sum + one.kb, 0) <= memoryMb * 1024) return;
+      const pids = descendants(this.init).map(({ pid }) => pid);
+      if (pids.reduce((sum, pid) => sum + residentKb(pid), 0) <= limitKb) return;
+      const sizes = pids.map((pid) => ({ pid, kb: memoryKb(pid) }));
+      if (sizes.reduce((sum, { kb }) => sum + kb, 0) <= limitKb) return;
       const largest = sizes.reduce((one, other) => (other.kb > one.kb ? other : one));
       this.#watchedKills++;
       killAll([largest.pid]);

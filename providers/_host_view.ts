@@ -32,10 +32,14 @@ export interface RootEntry {
 export interface HostView {
   /** Absolute folders to show through an overlay, parents first. */
   folders: string[];
-  /** Top-level links to copy, name → target. */
+  /** Links to copy, absolute path → target. */
   links: Record<string, string>;
   /** What was left out because it lies on a network file system. */
   network: string[];
+  /** Folders that could not be shown as one and are made anew, parents first; what lies in them is shown piece by piece. */
+  plain: string[];
+  /** Small files in those, to copy. */
+  files: string[];
 }
 
 /** Mount points and types of /proc/self/mountinfo (proc(5)), the last one over a point winning. */
@@ -60,11 +64,11 @@ export function viewOf(
   isHidden: (path: string) => boolean = () => false,
 ): HostView {
   const types = new Map(mounts.map((mount) => [mount.at, mount.type]));
-  const view: HostView = { folders: [], links: {}, network: [] };
+  const view: HostView = { folders: [], links: {}, network: [], plain: [], files: [] };
   for (const { name, link } of root) {
     if (!SHOWN.includes(name)) continue;
     const type = types.get(`/${name}`);
-    if (link !== undefined) view.links[name] = link;
+    if (link !== undefined) view.links[`/${name}`] = link;
     // Programs themselves may come over the network; /opt and /var of such a node are other people's data.
     else if (type !== undefined && reachesOut(type) && (name === "opt" || name === "var")) {
       view.network.push(`/${name}`);
@@ -78,4 +82,42 @@ export function viewOf(
   }
   view.folders.sort();
   return view;
+}
+
+export interface Child {
+  name: string;
+  kind: "folder" | "file" | "link";
+  target?: string;
+}
+
+/**
+ * In a user namespace an overlay may not stand on a folder that has mounts below it: they are locked, and showing what
+ * lies under them would reveal it (has_locked_children, Linux 6.18). Such a folder is taken apart down to the pieces
+ * that have none; what is mounted there stays absent.
+ */
+export function takeApart(
+  view: HostView,
+  mounts: readonly Mount[],
+  list: (folder: string) => Child[],
+  isHidden: (path: string) => boolean,
+): HostView {
+  const points = mounts.map(({ at }) => at);
+  const apart: HostView = { ...view, folders: [], plain: [], files: [], links: { ...view.links } };
+  const show = (folder: string) => {
+    if (!points.some((at) => at.startsWith(folder + "/"))) return void apart.folders.push(folder);
+    apart.plain.push(folder);
+    for (const { name, kind, target } of list(folder)) {
+      const path = `${folder}/${name}`;
+      if (isHidden(path) || points.includes(path)) continue;
+      if (kind === "link") apart.links[path] = target!;
+      else if (kind === "file") apart.files.push(path);
+      else show(path);
+    }
+  };
+  // A mount of its own below a shown folder comes along with that folder's pieces no more.
+  for (const folder of view.folders) {
+    if (!view.folders.some((other) => folder.startsWith(other + "/"))) show(folder);
+  }
+  apart.folders.sort();
+  return apart;
 }

@@ -51,7 +51,11 @@ export interface MountRequest {
   storage: Storage;
   /** Absolute folders of this machine to show. */
   folders: readonly string[];
+  /** Links to make, absolute path → target. */
   links: Readonly<Record<string, string>>;
+  /** Folders to make anew, parents first, and files of this machine to copy into them. */
+  plain: readonly string[];
+  copies: readonly string[];
   /** Layers between this machine and the sandbox's writes, topmost first, relative to `base` or absolute, each laid out like the root. */
   layers: readonly string[];
   /** Which of `layers` has which folder: a lowerdir that does not exist fails the mount. */
@@ -74,6 +78,8 @@ export interface MountPlan {
   files: string[];
   /** Links to make below `tree`: path → target. */
   links: [string, string][];
+  /** Files of this machine to copy below `tree`: source, target. */
+  copies: [string, string][];
 }
 
 export function planMounts(request: MountRequest): MountPlan {
@@ -101,7 +107,7 @@ export function planMounts(request: MountRequest): MountPlan {
     { path: "root/mnt", mode: 0o755 },
     { path: "root/srv", mode: 0o755 },
   ];
-  const links: MountPlan["links"] = Object.entries(request.links).map(([name, target]) => [`root/${name}`, target]);
+  const links: MountPlan["links"] = Object.entries(request.links).map(([path, target]) => [`root${path}`, target]);
   links.push(
     ["root/dev/fd", "/proc/self/fd"],
     ["root/dev/stdin", "/proc/self/fd/0"],
@@ -110,14 +116,16 @@ export function planMounts(request: MountRequest): MountPlan {
     ["root/dev/ptmx", "pts/ptmx"],
   );
   add(root, root, "none", "bind,nodev");
-  const tops = request.folders.filter((folder) => !folder.slice(1).includes("/"));
-  for (const folder of tops) folders.push({ path: `root${folder}`, mode: 0o755 });
-  for (const folder of request.folders) {
+  const inTree = (path: string): boolean => path.lastIndexOf("/") === 0 || request.plain.includes(parentOf(path));
+  for (const folder of [...request.plain, ...request.folders].sort()) {
+    if (inTree(folder)) folders.push({ path: `root${folder}`, mode: 0o755 });
+  }
+  for (const [serial, folder] of request.folders.entries()) {
     if (request.storage === "read-only") {
       add(folder, root + folder, "none", "bind,ro,nodev");
       continue;
     }
-    const key = folder.slice(1).replaceAll("/", "-");
+    const key = `${serial}${folder.replaceAll("/", "-")}`;
     folders.push({ path: `up/${key}`, mode: 0o755 }, { path: `wk/${key}`, mode: 0o755 });
     const lower = [
       ...request.layers.filter((layer) => request.hasFolder(layer, folder)).map((layer) => layer + folder),
@@ -126,9 +134,21 @@ export function planMounts(request: MountRequest): MountPlan {
     const options = `nodev,userxattr,lowerdir=${lower.join(":")},upperdir=tree/up/${key},workdir=tree/wk/${key}`;
     add("overlay", root + folder, "overlay", options);
   }
+  // Hidden on this machine's side, and missed by many programs.
+  const varFolder = request.storage === "read-only"
+    ? undefined
+    : folders.find(({ path }) => /^up\/\d+-var$/.test(path))?.path;
+  for (const [name, mode] of [["tmp", 0o1777], ["mail", 0o1777], ["spool", 0o755]] as const) {
+    if (varFolder !== undefined) folders.push({ path: `${varFolder}/${name}`, mode });
+    else if (!request.folders.includes("/var")) {
+      if (!folders.some(({ path }) => path === "root/var")) folders.push({ path: "root/var", mode: 0o755 });
+      folders.push({ path: `root/var/${name}`, mode });
+    }
+  }
   if (request.storage === "read-only") {
     folders.push({ path: "empty", mode: 0o755 });
     for (const { path, folder } of request.covered) {
+      if (!request.folders.some((shown) => path.startsWith(shown + "/"))) continue;
       add(folder ? `${base}/tree/empty` : "/dev/null", root + path, "none", "bind,ro");
     }
     for (const path of ["/var/tmp", "/var/log", "/var/cache"]) {
@@ -156,8 +176,16 @@ export function planMounts(request: MountRequest): MountPlan {
     if (covered.length > 0 && masked.length === 0) folders.push({ path: "none", mode: 0o555 });
     for (const path of covered) add(`${base}/tree/none`, root + path, "none", "bind,ro");
   }
-  return { fstab: lines.join("\n") + "\n", folders, files: DEVICES.map((name) => `root/dev/${name}`), links };
+  return {
+    fstab: lines.join("\n") + "\n",
+    folders,
+    files: DEVICES.map((name) => `root/dev/${name}`),
+    links,
+    copies: request.copies.map((path) => [path, `root${path}`]),
+  };
 }
+
+const parentOf = (path: string): string => path.slice(0, path.lastIndexOf("/")) || "/";
 
 /** fstab(5): white space, `#` and backslash are octal escapes. */
 function fstabWord(word: string): string {

@@ -237,6 +237,9 @@ export class Session {
   /** Ends all processes of a command. A sandbox in which they do not die is ended itself. */
   async #end(one: Running, groupOnly: boolean): Promise<void> {
     const over = this.deps.clock.ticks() + DYING_MS;
+    // A command that was only just asked for must have begun before it can be ended.
+    const begun = () => one.innerPid !== undefined || one.status !== undefined || one.failure !== undefined;
+    while (!begun() && this.#lost === undefined && this.deps.clock.ticks() < over) await this.deps.clock.sleep(2);
     const leader = one.innerPid === undefined ? undefined : hostPid(this.deps.init, one.innerPid);
     for (let pauseMs = 1; this.#lost === undefined; pauseMs = Math.min(50, pauseMs * 2)) {
       const target = {

@@ -35,9 +35,34 @@ export function parseStat(stat: string): ProcessFacts | undefined {
 }
 
 /** All living processes below `init`, without it. */
-export function descendants(init: number, all: readonly ProcessFacts[] = everyProcess()): ProcessFacts[] {
+export function descendants(init: number): ProcessFacts[] {
+  const found = throughChildren(init) ?? throughAll(init);
+  return found.filter((one) => !one.zombie);
+}
+
+/** By /proc/PID/task/TID/children, which costs what the sandbox holds; undefined where the kernel has no such file. */
+function throughChildren(init: number): ProcessFacts[] | undefined {
+  if (read(`/proc/${init}/task/${init}/children`) === undefined) return undefined;
+  const found: ProcessFacts[] = [];
+  const queue = [init];
+  for (let next = queue.pop(); next !== undefined; next = queue.pop()) {
+    for (const thread of list(`/proc/${next}/task`)) {
+      for (const child of read(`/proc/${next}/task/${thread}/children`)?.trim().split(" ") ?? []) {
+        const facts = child === "" ? undefined : factsOf(child);
+        if (facts === undefined) continue;
+        found.push(facts);
+        queue.push(facts.pid);
+      }
+    }
+  }
+  return found;
+}
+
+function throughAll(init: number): ProcessFacts[] {
   const children = new Map<number, ProcessFacts[]>();
-  for (const one of all) {
+  for (const name of list("/proc")) {
+    const one = /^\d+$/.test(name) ? factsOf(name) : undefined;
+    if (one === undefined) continue;
     const siblings = children.get(one.parent);
     if (siblings === undefined) children.set(one.parent, [one]);
     else siblings.push(one);
@@ -50,18 +75,20 @@ export function descendants(init: number, all: readonly ProcessFacts[] = everyPr
       queue.push(child.pid);
     }
   }
-  return found.filter((one) => !one.zombie);
+  return found;
 }
 
-function everyProcess(): ProcessFacts[] {
-  const found: ProcessFacts[] = [];
-  for (const name of readdirSync("/proc")) {
-    if (!/^\d+$/.test(name)) continue;
-    const text = read(`/proc/${name}/stat`);
-    const facts = text === undefined ? undefined : parseStat(text);
-    if (facts !== undefined) found.push(facts);
+function factsOf(pid: string): ProcessFacts | undefined {
+  const text = read(`/proc/${pid}/stat`);
+  return text === undefined ? undefined : parseStat(text);
+}
+
+function list(folder: string): string[] {
+  try {
+    return readdirSync(folder);
+  } catch {
+    return [];
   }
-  return found;
 }
 
 export interface Suspect extends ProcessFacts {
@@ -130,6 +157,11 @@ export function killAll(pids: readonly number[]): void {
       // gone already
     }
   }
+}
+
+/** Resident pages of a process in KiB, shared ones counted whole: quick to read, never too small. */
+export function residentKb(pid: number): number {
+  return (Number(read(`/proc/${pid}/statm`)?.split(" ")[1] ?? 0) || 0) * 4;
 }
 
 /** Proportional set size of a process in KiB (what it really holds, shared pages split); 0 when it is gone. */

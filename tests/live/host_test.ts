@@ -23,10 +23,25 @@ const stateFiles = (): string[] => {
   return found.stdout.split("\n").filter((path) => path !== "" && existsSync(path));
 };
 
+/** Whether we are a plain user whom newuidmap gives no ids. */
+function oneId(): boolean {
+  if (process.getuid?.() === 0) return false;
+  return spawnSync("unshare", ["--user", "--map-root-user", "--map-users=auto", "--map-groups=auto", "true"]).status !==
+    0;
+}
+
 providerContract({
   name: `host as ${process.getuid?.() === 0 ? "root" : "a plain user"}`,
   make: (deps) => new HostProvider(deps),
   need: { taskId: "contract", source: { kind: "none" }, network: "no-network", limits: {}, users: [] },
+  gaps: oneId()
+    ? Object.fromEntries([
+      "setup runs as root before anything else, and its failure is told",
+      "commands run as root, as a named user and as a number; the sandbox's user is the default",
+      "a user's deadline and background processes are held too",
+      "before and unpack run as root also for a command of another user",
+    ].map((promise) => [promise, "this user has no range of ids: other users are refused at prepare"]))
+    : {},
   destroy: (id) => {
     for (const path of stateFiles()) {
       const state = JSON.parse(readFileSync(path, "utf8"));

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { isHiddenByName, isPrivate } from "../../providers/_host_private.ts";
-import { parseMounts, viewOf } from "../../providers/_host_view.ts";
+import { type Child, parseMounts, takeApart, viewOf } from "../../providers/_host_view.ts";
 import { type MountRequest, planMounts } from "../../providers/_namespace_mounts.ts";
 
 test("parseMounts() reads points and types, octal escapes and the topmost of two mounts", () => {
@@ -29,7 +29,7 @@ const VIEWS: [string, Parameters<typeof viewOf>, Partial<ReturnType<typeof viewO
   ],
   ["links are copied as links", [[{ name: "bin", link: "usr/bin" }, { name: "usr" }], []], {
     folders: ["/usr"],
-    links: { bin: "usr/bin" },
+    links: { "/bin": "usr/bin" },
   }],
   ["a disk mounted below a shown folder gets an overlay of its own, after its parent", [dirs("usr"), [
     { at: "/usr/local", type: "xfs" },
@@ -56,6 +56,28 @@ for (const [name, input, wanted] of VIEWS) {
   });
 }
 
+test("takeApart() shows a folder with locked mounts below it piece by piece, and not what is mounted there", () => {
+  const tree: Record<string, Child[]> = {
+    "/var": [
+      { name: "cache", kind: "folder" },
+      { name: "lib", kind: "folder" },
+      { name: "lock", kind: "link", target: "/run/lock" },
+      { name: "note", kind: "file" },
+    ],
+    "/var/lib": [
+      { name: "docker", kind: "folder" },
+      { name: "dpkg", kind: "folder" },
+      { name: "lxcfs", kind: "folder" },
+    ],
+  };
+  const mounts = [{ at: "/var/lib/docker/x", type: "overlay" }, { at: "/var/lib/lxcfs", type: "fuse.lxcfs" }];
+  const view = viewOf(dirs("usr", "var"), mounts, isHiddenByName);
+  const apart = takeApart(view, mounts, (folder) => tree[folder] ?? [], isHiddenByName);
+  assert.deepEqual(apart.folders, ["/usr", "/var/cache", "/var/lib/dpkg"]);
+  assert.deepEqual(apart.plain, ["/var", "/var/lib"]);
+  assert.deepEqual([apart.files, apart.links], [["/var/note"], { "/var/lock": "/run/lock" }]);
+});
+
 test("isPrivate() counts what only its owner or group may read, and for a plain user only what is his", () => {
   const rows: [number, number, number, boolean][] = [
     [0o100600, 0, 0, true],
@@ -76,7 +98,9 @@ const REQUEST: MountRequest = {
   base: "/tmp/b",
   storage: "disk",
   folders: ["/usr", "/usr/local"],
-  links: { bin: "usr/bin" },
+  links: { "/bin": "usr/bin" },
+  plain: [],
+  copies: [],
   layers: ["/l/mask"],
   hasFolder: (_, folder) => folder === "/usr",
   covered: [{ path: "/etc/shadow", folder: false }],
@@ -90,8 +114,8 @@ const lines = (request: MountRequest) => planMounts(request).fstab.trim().split(
 test("planMounts() gives each folder an overlay over the layers that have it, never with devices", () => {
   const overlays = lines(REQUEST).filter((line) => line.startsWith("overlay "));
   assert.deepEqual(overlays, [
-    "overlay /tmp/b/tree/root/usr overlay nodev,userxattr,lowerdir=/l/mask/usr:/usr,upperdir=tree/up/usr,workdir=tree/wk/usr 0 0",
-    "overlay /tmp/b/tree/root/usr/local overlay nodev,userxattr,lowerdir=/usr/local,upperdir=tree/up/usr-local,workdir=tree/wk/usr-local 0 0",
+    "overlay /tmp/b/tree/root/usr overlay nodev,userxattr,lowerdir=/l/mask/usr:/usr,upperdir=tree/up/0-usr,workdir=tree/wk/0-usr 0 0",
+    "overlay /tmp/b/tree/root/usr/local overlay nodev,userxattr,lowerdir=/usr/local,upperdir=tree/up/1-usr-local,workdir=tree/wk/1-usr-local 0 0",
   ]);
 });
 
@@ -104,7 +128,7 @@ test("planMounts() makes kernel files read-only or empty, and only those that ex
 });
 
 test("planMounts() without overlays binds folders read-only and covers what is hidden", () => {
-  const all = lines({ ...REQUEST, storage: "read-only" });
+  const all = lines({ ...REQUEST, folders: ["/etc", "/usr"], storage: "read-only" });
   assert.ok(all.some((line) => line === "/usr /tmp/b/tree/root/usr none bind,ro,nodev 0 0"));
   assert.ok(all.some((line) => line === "/dev/null /tmp/b/tree/root/etc/shadow none bind,ro 0 0"));
   assert.ok(!all.some((line) => line.startsWith("overlay")));
