@@ -57,9 +57,9 @@ version=$(sed -nE 's/^ *"version": *"([^"]+)".*/\1/p' deno.json | head -n 1)
 commit=$(git rev-parse --short=12 HEAD 2>/dev/null || :)
 [ -z "$commit" ] || [ -z "$(git status --porcelain --untracked-files=no 2>/dev/null)" ] || commit=$commit-dirty
 
-scratch=$(mktemp -d "${TMPDIR:-/tmp}/gym-harbor-compile-XXXXXX")
-trap 'rm -rf "$scratch"' EXIT
 mkdir -p dist
+scratch=$(mktemp -d "$PWD/dist/.compile-XXXXXX")
+trap 'rm -rf "$scratch"' EXIT
 
 by_bun() { # TARGET FILE
   # Bytecode halves the start; splitting leaves what a command does not need unread; with the map, a stack trace of a bug
@@ -90,12 +90,11 @@ denort_at_hand() { # TARGET
 }
 
 by_deno() { # TARGET FILE
-  local triple status=0 entry=dist/.entry.ts
+  local triple status=0 entry=$scratch/entry.ts
   triple=$(denort_triple "$1") || { say "deno compile has no target '$1'"; return 1; }
-  printf 'import "./.commit.ts";\nimport "../main.ts";\n' >"$entry"
-  printf 'globalThis.GYM_HARBOR_COMMIT = "%s" || undefined;\n' "$commit" >dist/.commit.ts
+  printf 'import "./commit.ts";\nimport "../../main.ts";\n' >"$entry"
+  printf 'globalThis.GYM_HARBOR_COMMIT = "%s" || undefined;\n' "$commit" >"$scratch/commit.ts"
   "$deno" compile --quiet --no-check -A ${1:+--target "$triple"} --output "$2" "$entry" >"$scratch/log" 2>&1 || status=$?
-  rm -f "$entry" dist/.commit.ts
   [ $status -eq 0 ] || { cat "$scratch/log" >&2; return 1; }
 }
 

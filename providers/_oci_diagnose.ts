@@ -1,7 +1,7 @@
 /** What stands in the way of an engine on this machine, piece by piece, each with what mends it. */
 import { existsSync, readFileSync, statfsSync } from "node:fs";
-import { userInfo } from "node:os";
 import process from "node:process";
+import { thisUser } from "../lib/runtime/user.ts";
 import { decisiveLine, type EngineFailure, engineFailure } from "../lib/sandbox/failure.ts";
 import type { Missing } from "../lib/sandbox/provider.ts";
 import type { Program } from "./_oci_argv.ts";
@@ -54,7 +54,7 @@ export function hasRange(text: string, user: string, uid: number): boolean {
 /** What a user without root needs before podman can work. */
 export function rootlessFaults(env: Readonly<Record<string, string | undefined>>): Missing[] {
   const faults: Missing[] = [];
-  const { username, uid } = userInfo();
+  const { name: username, uid } = thisUser();
   for (const file of ["/etc/subuid", "/etc/subgid"]) {
     if (hasRange(readable(file), username, uid)) continue;
     const flag = file.endsWith("uid") ? "--add-subuids" : "--add-subgids";
@@ -130,13 +130,13 @@ export async function trial(deps: SandboxDeps, signal: AbortSignal): Promise<Eng
 export function mend({ kind, line }: EngineFailure, engine: Program["engine"]): Missing {
   const fixes: Partial<Record<EngineFailure["kind"], string>> = {
     "daemon-down": "start it: systemctl start docker (the administrator), or set DOCKER_HOST to where it listens",
-    "no-permission": `usermod -aG docker ${userInfo().username} (the administrator) and log in again, or use podman`,
+    "no-permission": `usermod -aG docker ${thisUser().name} (the administrator) and log in again, or use podman`,
     cgroups: 'use runc: [engine] runtime = "runc", cgroup_manager = "cgroupfs" in ~/.config/containers/containers.conf',
     rlimits:
       'lower the limits: [containers] default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"] in containers.conf',
     "init-missing": "install catatonit, or set init_path in containers.conf",
     "uid-range":
-      `give ${userInfo().username} a range in /etc/subuid and /etc/subgid (the administrator), then podman system migrate`,
+      `give ${thisUser().name} a range in /etc/subuid and /etc/subgid (the administrator), then podman system migrate`,
     "disk-full": `${engine} system prune, or a larger disk`,
     "limits-unsupported": "boot with unified cgroups and delegate cpu, memory and pids to users (the administrator)",
     "processes-full": "raise ulimit -u, or end other processes",

@@ -4,8 +4,9 @@
  */
 import { createHash } from "node:crypto";
 import { createWriteStream, mkdirSync, readFileSync } from "node:fs";
-import { tmpdir, userInfo } from "node:os";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { thisUser } from "../lib/runtime/user.ts";
 import type { Emit } from "../lib/events.ts";
 import { HarborError } from "../lib/errors.ts";
 import { type FileLock, lockFile } from "../lib/files/lock.ts";
@@ -169,7 +170,7 @@ async function buildLock(deps: ImageDeps, need: DockerfileNeed, signal: AbortSig
 
 /** Node-local and private to the user; one file per engine, the address it is reached at, and image. */
 function lockPath({ program, env }: SandboxDeps, tag: string): string {
-  const folder = join(env.XDG_RUNTIME_DIR || tmpdir(), `gym-harbor-locks-${userInfo().uid}`);
+  const folder = join(env.XDG_RUNTIME_DIR || tmpdir(), `gym-harbor-locks-${thisUser().uid}`);
   mkdirSync(folder, { recursive: true, mode: 0o700 });
   const where = [program.engine, env.DOCKER_HOST, env.DOCKER_CONTEXT, env.CONTAINER_HOST, env.CONTAINERS_STORAGE_CONF];
   return join(folder, `${createHash("sha256").update(where.join("\n")).digest("hex").slice(0, 8)}-${tag}`);

@@ -121,6 +121,11 @@ needing(needsRoot(), "any uid may run it, also one without a passwd entry", () =
     const { status, stdout, stderr } = run(argv, { cwd: "/" });
     assert.equal(status, 0, stderr);
     assert.match(stdout, VERSION);
+    const doctor = run(["setpriv", "--reuid", uid, "--regid", uid, "--clear-groups", "env", "-i", copy, "doctor"], {
+      cwd: "/",
+    });
+    assert.ok(doctor.status === 0 || doctor.status === 3, doctor.stdout + doctor.stderr);
+    assert.doesNotMatch(doctor.stderr, /^bug:/m);
   }
 });
 
