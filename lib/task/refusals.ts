@@ -139,10 +139,10 @@ export const REFUSALS = {
     (f) => `${f.at}: ${f.key} is ${f.found}, must be ${f.wanted}`,
     'name the host alone, such as "pypi.org" or "*.pypi.org"',
   ),
-  "network.allowlist": error<At & { key: string }>(
-    "network_mode allowlist, which no sandbox here enforces",
-    (f) => `${f.at}: ${f.key}: network_mode "allowlist" is not supported`,
-    'use "public" or "no-network"',
+  "network.allowlist": warning<At & { key: string }>(
+    "network_mode allowlist, which no sandbox of this version enforces",
+    (f) => `${f.at}: ${f.key} is "allowlist", which is not in this version: the task loads and is not run`,
+    'use "public" or "no-network" to run it',
   ),
   "network.changes": error<At & { phase: string; found: string }>(
     "steps with different networks",

@@ -12,7 +12,6 @@ const root = join(dirname(fileURLToPath(import.meta.url)), "../../../fixtures/br
 
 /** Folder → code of its first error (or warning) → words of its message that name place, found and wanted. */
 const ERRORS: Record<string, [code: string, ...words: string[]]> = {
-  "allowlist": ["network.allowlist", "task.toml", "environment.network_mode", '"allowlist" is not supported'],
   "artifact-destination-absolute": ["artifact.destination", "artifacts[0].destination", '"/y"', "must be relative"],
   "artifact-escapes": ["artifact.path", "artifacts[0]", '"/app/../etc/shadow"', "must stay inside the sandbox"],
   "artifact-sidecar-relative": ["artifact.sidecar", "artifacts[0].source", '"log"', "absolute", "'db'"],
@@ -100,6 +99,7 @@ const ERRORS: Record<string, [code: string, ...words: string[]]> = {
 
 /** These load, and say what is odd. */
 const WARNINGS: Record<string, [code: string, ...words: string[]]> = {
+  "allowlist": ["network.allowlist", "environment.network_mode", '"allowlist", which is not in this version'],
   "crlf-test-sh": ["script.crlf", "tests/test.sh has CRLF line endings"],
   "gym-unknown-license": ["dataset.unknown-value", 'license is "WTFPL"', "Apache 2.0"],
   "package-without-name": ["package.unnamed", "[task] has no name"],
