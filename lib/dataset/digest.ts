@@ -126,8 +126,8 @@ class Digests {
   }
 
   dataset(): DatasetDigestLine {
-    const { target, folder, found, errors } = this.opened;
-    const problems: DigestProblem[] = errors.map((finding) => of(finding, "dataset_digest"));
+    const { target, folder, found, settings, errors } = this.opened;
+    const problems: DigestProblem[] = [];
     let digests: Partial<DatasetDigests> = {};
     try {
       digests = datasetDigest(folder, this.#folderDigests);
@@ -135,13 +135,17 @@ class Digests {
       problems.push(of(named(error), "dataset_digest"));
     }
     if (this.#unhashed.length > 0) {
-      digests.dataset_digest = undefined;
       problems.push({ digest: "dataset_digest", message: `${this.#unhashed.join(", ")}: no task digest` });
     }
+    // Faults of a dataset that has tasks and settings are for `check` to tell: its bytes are what they are.
+    if (settings === null || found.length === 0) {
+      problems.push(...errors.map((finding) => of(finding, settings === null ? "effective_digest" : "dataset_digest")));
+    }
+    const digested = !problems.some(({ digest }) => digest === "dataset_digest");
     return {
       path: target.named,
       ...digests,
-      dataset_digest: digests.dataset_digest ?? null,
+      dataset_digest: digested ? digests.dataset_digest! : null,
       tasks: found.length,
       ...(problems.length > 0 && { problems }),
     };

@@ -61,6 +61,7 @@ export class FileReader {
     let file: number | undefined;
     try {
       file = openFile(path);
+      if (!fstatSync(file).isFile()) return;
       // The buffer is shared: nothing else may read between a read and the hashing of what it gave.
       for (let got = -1; got !== 0;) {
         got = readChunk(path, file, this.#buffer, 0);
@@ -70,7 +71,7 @@ export class FileReader {
         this.#sinceLastPause = 0;
         await pause();
       }
-      if (fstatSync(file).isFile()) this.#sums.set(path, sum.digest("hex"));
+      this.#sums.set(path, sum.digest("hex"));
     } catch (error) {
       if (!(error instanceof HarborError) || error.code !== "task.invalid") throw error;
     } finally {

@@ -96,8 +96,15 @@ test("digest names a dataset.toml that is refused, and gives the rest", async ()
   assert.equal(exit, 1);
   assert.ok(lines[0].task_digest);
   assert.equal(lines[0].effective_digest, null);
-  assert.ok(lines[1].dataset_toml_digest);
+  assert.ok(lines[1].dataset_digest && lines[1].dataset_toml_digest);
   assert.match(notes.join("\n"), /dataset\.toml/);
+});
+
+test("digest has no digest for a dataset of no tasks", async () => {
+  const { exit, lines, notes } = await digest({ "set/notes.txt": "" }, "set");
+  assert.equal(exit, 1);
+  assert.deepEqual([lines.length, lines[0].dataset_digest, lines[0].tasks], [1, null, 0]);
+  assert.match(notes[0]!, /^error\[task\.invalid\]: set has no dataset_digest: /);
 });
 
 test("digest refuses a wrong path before it prints anything", async () => {

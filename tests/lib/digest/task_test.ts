@@ -1,10 +1,12 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { chmodSync, mkdirSync, utimesSync } from "node:fs";
+import { dirname } from "node:path";
 import { test } from "node:test";
 import { hashTask, packageHash, taskDigest } from "../../../lib/digest/task.ts";
 import { contextHash } from "../../../lib/digest/context.ts";
-import { dataRows } from "../../support/data.ts";
+import { walkTree } from "../../../lib/files/tree.ts";
+import { dataPath, dataRows } from "../../support/data.ts";
 import { type Files, TempFolder, writeFiles } from "../../support/tasks.ts";
 
 const PLAIN: Files = {
@@ -276,3 +278,19 @@ test("hashTask() says why a package hash cannot be had", () => {
     assert.ok(hashes.task_digest !== null && hashes.context_hash !== null);
   }
 });
+
+const real = dataPath("real-tasks");
+test(
+  "hashTask() has every hash of every real task",
+  { skip: real === undefined && "GYM_HARBOR_DATA is not set" },
+  () => {
+    let count = 0;
+    walkTree(real!, ({ path, name, kind }) => {
+      if (kind !== "file" || name !== "task.toml") return;
+      count++;
+      const hashes = hashTask(dirname(`${real}/${path}`), { dirhash: true });
+      assert.deepEqual(hashes.problems, [], path);
+    });
+    assert.ok(count > 0);
+  },
+);
