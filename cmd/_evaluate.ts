@@ -8,6 +8,7 @@ import type { Agent } from "../lib/agent/agent.ts";
 import type { Context } from "../lib/context.ts";
 import { HarborError, messageOf } from "../lib/errors.ts";
 import { evaluate, type Evaluation, type EvaluationDeps, type EvaluationResult } from "../lib/episode/evaluate.ts";
+import { hiddenPaths } from "../lib/episode/hidden.ts";
 import { readInput, type RunInput } from "../lib/episode/input.ts";
 import type { PlannedTask } from "../lib/episode/plan.ts";
 import { episodeSettings } from "../lib/episode/settings.ts";
@@ -103,6 +104,7 @@ export async function evaluateTarget(
         createParams: overrides.responses_create_params,
         network: null,
         paths,
+        hide: hiddenPaths(target.folder, input.tasks.map(({ task }) => task.folder), paths),
         runConfig: (tasks) => runConfig(tasks, input, overrides, options, agent),
       },
       episodeDeps(ctx, owner, scratch, emit, sandboxes, input),

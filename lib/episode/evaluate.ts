@@ -52,6 +52,8 @@ export interface Evaluation {
   createParams: Record<string, unknown>;
   network: SandboxSpec["network"] | null;
   paths: RunPaths;
+  /** Paths of this machine that no task may see (hidden.ts). */
+  hide: string[];
   /** Text of run_config_<agent>.yaml, once the run's tasks are known. */
   runConfig(tasks: readonly PlannedTask[]): string;
 }
@@ -294,7 +296,7 @@ async function runAttempts(
     logsRoot: paths.verifier,
     hostEnv: deps.hostEnv,
     network: run.network,
-    hide: [run.dataset.folder, paths.folder],
+    hide: run.hide,
     version: deps.version,
     keepFailed: run.keepFailed,
     concurrency,

@@ -20,7 +20,7 @@ import type { Task } from "../task/task.ts";
 import { verify } from "../verifier/run.ts";
 import { trajectoryOf } from "../verifier/trajectory.ts";
 import type { TaskCopies, TaskCopy } from "./copies.ts";
-import { withEvidence } from "./evidence.ts";
+import { withEvidence } from "../sandbox/evidence.ts";
 import { endsRun, EpisodeFailure, type Stage, toFailure } from "./failures.ts";
 import { failed, resultRow } from "./outcome.ts";
 import { budgetSec, captureKey, type EpisodePlan, randomSuffix, rolloutId, trialName } from "./plan.ts";

@@ -7,7 +7,7 @@
  */
 import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { withEvidence } from "../episode/evidence.ts";
+import { withEvidence } from "../sandbox/evidence.ts";
 import { errno, HarborError, isDiskFull, messageOf } from "../errors.ts";
 import { headOfFile, tailOfFile } from "../files/ends.ts";
 import type { Redactor } from "../rollouts/redact.ts";

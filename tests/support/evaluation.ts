@@ -73,6 +73,7 @@ export async function evaluateIn(folder: TempFolder, given: Given = {}): Promise
     createParams: {},
     network: null,
     paths,
+    hide: [],
     runConfig: () => "tasksets: {}\n",
     ...changes,
   };

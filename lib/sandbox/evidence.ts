@@ -1,6 +1,6 @@
 /** What an engine can still tell about a sandbox that is gone. */
 import { HarborError } from "../errors.ts";
-import type { Sandbox } from "../sandbox/provider.ts";
+import type { Sandbox } from "./provider.ts";
 
 /** A lost sandbox with what its engine can still tell about the end (field case B4). */
 export async function withEvidence(error: unknown, box: Sandbox): Promise<unknown> {
