@@ -79,7 +79,15 @@ test("a sandbox that is not known or not offered", async () => {
   using folder = new TempFolder("unknown");
   const task = folder.task("t", {});
   refuses(await runCli(["validate", task, "--sandbox", "dokcer"], { cwd: folder.path }), 2, "usage", /docker/);
-  refuses(await runCli(["validate", task, "--sandbox", "local"], { cwd: folder.path }), 2, "usage", /host/);
+  refuses(await runCli(["validate", task, "--sandbox", "local"], { cwd: folder.path }), 2, "not-built", /host/);
+});
+
+test("the command line: a command without its arguments prints its help and exits 2", async () => {
+  for (const argv of [[], ["validate"], ["dataset"], ["sandbox"]]) {
+    const result = await runCli(argv);
+    assert.equal(result.code, 2, `${argv.join(" ")}: ${result.stderr}`);
+    assert.match(`${result.stdout}${result.stderr}`, /usage: gym-harbor/i, argv.join(" "));
+  }
 });
 
 test("the command line: what is misspelt is named with what was meant, and exits 2", async () => {
@@ -93,7 +101,6 @@ test("the command line: what is misspelt is named with what was meant, and exits
     [["validate", task, ...HOST, "nokey=1"], /nokey/],
     [["validate", task, ...HOST, "--concurrency", "0"], /concurrency/],
     [["validate", task, ...HOST, "--num-repeats", "x"], /num-repeats/],
-    [["validate"], /target|argument/i],
     [["run", task, ...HOST, "--agent", "oracel"], /oracle/],
     [["images", "build", task], /not in this version/],
   ];
