@@ -25,7 +25,7 @@ import { sourceLabel } from "../lib/rollouts/rows.ts";
 import { versionFacts } from "../lib/runtime/version.ts";
 import { newRunId, type Owner, thisOwner } from "../lib/sandbox/owner.ts";
 import type { ProviderDeps, ProviderName, SandboxProvider } from "../lib/sandbox/provider.ts";
-import { isKept, makeScratch, markKept, removeScratch } from "../lib/sandbox/scratch.ts";
+import { isKept, makeScratch, markKept, removeScratch, scratchRoot, sweepScratch } from "../lib/sandbox/scratch.ts";
 import { resolveTarget } from "../lib/target/resolve.ts";
 import { readHarborIgnore } from "../lib/task/harborignore.ts";
 import { type Overrides, parseOverrides } from "./_overrides.ts";
@@ -151,16 +151,11 @@ class Sandboxes {
   async #sweep(provider: SandboxProvider): Promise<void> {
     const { env, signal } = this.ctx;
     try {
-      const left = await provider.list({}, signal);
-      const dead = new Set(left.filter((one) => one.alive === false).map((one) => one.owner.run));
-      for (const run of dead) {
-        if (isKept(env, run)) continue;
-        const { removed, failed } = await provider.sweep({ run }, signal);
-        if (removed.length > 0) {
-          this.emit({ kind: "note", text: `removed what a dead run left: ${removed.join(", ")}` });
-        }
-        for (const { id, reason } of failed) this.emit({ kind: "warning", text: `cannot remove ${id}: ${reason}` });
-      }
+      const filter = { except: (run: string) => isKept(env, run) };
+      const { removed, failed } = await provider.sweep(filter, signal);
+      failed.push(...sweepScratch(scratchRoot(env), { ...filter, now: this.ctx.clock.now() }).failed);
+      if (removed.length > 0) this.emit({ kind: "note", text: `removed what a dead run left: ${removed.join(", ")}` });
+      for (const { id, reason } of failed) this.emit({ kind: "warning", text: `cannot remove ${id}: ${reason}` });
     } catch (error) {
       signal.throwIfAborted();
       this.emit({ kind: "warning", text: `cannot look for what dead runs left: ${messageOf(error)}` });

@@ -1,11 +1,9 @@
 /** `sandbox list` and `sandbox gc`: what runs of ours hold on this machine, and the end of what dead ones left. */
-import { lstatSync } from "node:fs";
 import { z } from "zod";
 import type { Context } from "../lib/context.ts";
-import { EXIT, messageOf } from "../lib/errors.ts";
-import { isAlive } from "../lib/sandbox/owner.ts";
-import type { Leftover, SweepReport } from "../lib/sandbox/provider.ts";
-import { removeScratch, scratchFolders, scratchRoot } from "../lib/sandbox/scratch.ts";
+import { EXIT } from "../lib/errors.ts";
+import type { Leftover } from "../lib/sandbox/provider.ts";
+import { scratchRoot, sweepScratch } from "../lib/sandbox/scratch.ts";
 import { parseWith } from "./_options.ts";
 import { askAll, type Asked, type Lend, withProviders } from "./_sandboxes.ts";
 
@@ -66,7 +64,7 @@ export const sandboxGc = {
     sayAbsent(asked, ctx);
     const reports = [
       ...asked.flatMap(({ name, answer }) => answer === undefined ? [] : [{ provider: name, ...answer }]),
-      { provider: "temp folders", ...sweepScratch(ctx, options) },
+      { provider: "temp folders", ...sweepScratch(scratchRoot(ctx.env), { ...filter, now: ctx.clock.now() }) },
     ];
     for (const { provider, removed, failed } of reports) {
       for (const id of removed) {
@@ -81,22 +79,6 @@ export const sandboxGc = {
     return reports.some(({ failed }) => failed.length > 0) ? EXIT.no : EXIT.ok;
   },
 };
-
-/** Temp folders of dead runs that no provider took for its own. */
-function sweepScratch(ctx: Context, { run, olderThan = 0 }: GcOptions): SweepReport {
-  const report: SweepReport = { removed: [], failed: [] };
-  for (const { folder, owner } of scratchFolders(scratchRoot(ctx.env))) {
-    if (isAlive(owner) !== false || (run !== undefined && owner.run !== run)) continue;
-    try {
-      if (ctx.clock.now().getTime() - lstatSync(folder).mtimeMs < olderThan) continue;
-      removeScratch(folder);
-      report.removed.push(folder);
-    } catch (error) {
-      report.failed.push({ id: folder, reason: messageOf(error) });
-    }
-  }
-  return report;
-}
 
 /** `90s`, `30m`, `2h`, `1d`, or seconds. */
 export function durationMs(text: string): number | undefined {

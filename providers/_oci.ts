@@ -1,10 +1,11 @@
 /** What docker and podman have in common as a provider; docker.ts and podman.ts say what is theirs. */
 import { execFileSync } from "node:child_process";
+import { basename } from "node:path";
 import type { Emit } from "../lib/events.ts";
 import { HarborError } from "../lib/errors.ts";
 import { Gate, Shared } from "../lib/runtime/pool.ts";
 import { decisiveLine, engineFailure } from "../lib/sandbox/failure.ts";
-import { isAlive, LABEL, labelsOf, ownerOf } from "../lib/sandbox/owner.ts";
+import { concerns, isAlive, LABEL, labelsOf, ownerOf } from "../lib/sandbox/owner.ts";
 import type {
   Diagnosis,
   ImageNeed,
@@ -22,6 +23,7 @@ import { type Builder, listArgv, type Program, removeArgv, runArgv, stateArgv } 
 import { Control, LineEnded } from "./_oci_control.ts";
 import { builtImage, type ImageDeps, type ImageHandle, namedImage } from "./_oci_image.ts";
 import { asRoot, OciSandbox, type SandboxDeps, type Tools } from "./_oci_sandbox.ts";
+import { endOrphans, ownerVariable } from "./_oci_orphans.ts";
 import { setupScript } from "./_oci_scripts.ts";
 
 /** What an engine says about itself and its machine. */
@@ -58,9 +60,12 @@ export class OciProvider implements SandboxProvider {
   readonly #imageDeps: ImageDeps;
 
   /** `deps.env` goes to every client as it is (inheritedEnv()). */
-  constructor(private readonly engine: Engine, private readonly deps: ProviderDeps) {
+  private readonly deps: ProviderDeps;
+
+  constructor(private readonly engine: Engine, deps: ProviderDeps) {
     this.name = engine.program.engine;
-    const { runner, clock, env, emit } = deps;
+    this.deps = { ...deps, env: { ...deps.env, ...ownerVariable(basename(deps.scratch)) } };
+    const { runner, clock, env, emit } = this.deps;
     this.#sandboxDeps = { program: engine.program, runner, clock, env, emit, gate: new Gate(engine.concurrency) };
     this.#imageDeps = { ...this.#sandboxDeps, scratch: deps.scratch, builder: engine.builder, pullMs: PULL_MS };
   }
@@ -142,7 +147,7 @@ export class OciProvider implements SandboxProvider {
     });
     return parsedContainers(shown.stdout).flatMap((container) => {
       const owner = ownerOf(container.Config?.Labels ?? {});
-      if (owner === undefined) return [];
+      if (owner === undefined || !concerns(filter, owner)) return [];
       const ageMs = Math.max(0, this.deps.clock.now().getTime() - Date.parse(container.Created));
       const id = container.Name.replace(/^\//, "");
       return [{ id, provider: this.name, owner, alive: isAlive(owner), ageMs }];
@@ -151,6 +156,7 @@ export class OciProvider implements SandboxProvider {
 
   async sweep(filter: OwnerFilter, signal: AbortSignal): Promise<SweepReport> {
     const report: SweepReport = { removed: [], failed: [] };
+    await endOrphans(this.engine.program, filter, this.deps.clock, signal);
     const found = (await this.list(filter, signal)).filter(({ alive }) => filter.evenAlive || alive === false);
     const { runner, env } = this.deps;
     for (let at = 0; at < found.length; at += REMOVE_TOGETHER) {

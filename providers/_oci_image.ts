@@ -4,15 +4,14 @@
  */
 import { createHash } from "node:crypto";
 import { createWriteStream, mkdirSync, readFileSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { thisUser } from "../lib/runtime/user.ts";
 import type { Emit } from "../lib/events.ts";
 import { HarborError } from "../lib/errors.ts";
 import { type FileLock, lockFile } from "../lib/files/lock.ts";
 import type { RunResult } from "../lib/runtime/runner.ts";
 import { decisiveLine, type EngineFailure, engineFailure } from "../lib/sandbox/failure.ts";
 import type { ImageNeed, PreparedImage } from "../lib/sandbox/provider.ts";
+import { LOCK_SUFFIX, scratchRoot } from "../lib/sandbox/scratch.ts";
 import { buildArgv, type Builder, fullReference, imageArgv, pullArgv } from "./_oci_argv.ts";
 import { runBuild } from "./_oci_build.ts";
 import type { SandboxDeps } from "./_oci_sandbox.ts";
@@ -168,12 +167,13 @@ async function buildLock(deps: ImageDeps, need: DockerfileNeed, signal: AbortSig
   }
 }
 
-/** Node-local and private to the user; one file per engine, the address it is reached at, and image. */
+/** Beside the runs' folders, where `sandbox gc` finds it: one file per engine, the address it is reached at, and image. */
 function lockPath({ program, env }: SandboxDeps, tag: string): string {
-  const folder = join(env.XDG_RUNTIME_DIR || tmpdir(), `gym-harbor-locks-${thisUser().uid}`);
-  mkdirSync(folder, { recursive: true, mode: 0o700 });
   const where = [program.engine, env.DOCKER_HOST, env.DOCKER_CONTEXT, env.CONTAINER_HOST, env.CONTAINERS_STORAGE_CONF];
-  return join(folder, `${createHash("sha256").update(where.join("\n")).digest("hex").slice(0, 8)}-${tag}`);
+  const address = createHash("sha256").update(where.join("\n")).digest("hex").slice(0, 8);
+  const root = scratchRoot(env);
+  mkdirSync(root, { recursive: true, mode: 0o700 });
+  return join(root, `build-${address}-${tag}${LOCK_SUFFIX}`);
 }
 
 async function build(deps: ImageDeps, need: DockerfileNeed, signal: AbortSignal, emit: Emit): Promise<void> {
@@ -190,7 +190,7 @@ async function build(deps: ImageDeps, need: DockerfileNeed, signal: AbortSignal,
   try {
     const result = await runBuild(runner, {
       argv: buildArgv(program, builder, need),
-      env: { ...deps.env, ...buildEnv(builder) },
+      env: { ...deps.env, ...buildEnv(builder, deps.scratch) },
       deadlineMs: need.buildTimeoutMs,
       signal,
       onOutput,
@@ -203,8 +203,18 @@ async function build(deps: ImageDeps, need: DockerfileNeed, signal: AbortSignal,
   }
 }
 
-const buildEnv = (builder: Builder): Record<string, string> =>
-  builder === "classic" ? { DOCKER_BUILDKIT: "0" } : builder === "buildkit" ? { DOCKER_BUILDKIT: "1" } : {};
+function buildEnv(builder: Builder, scratch: string): Record<string, string> {
+  switch (builder) {
+    case "classic":
+      return { DOCKER_BUILDKIT: "0" };
+    case "buildkit":
+      return { DOCKER_BUILDKIT: "1" };
+    case "buildah":
+      return { TMPDIR: scratch }; // what a killed build leaves there goes with the run's folder
+    default:
+      return {};
+  }
+}
 
 function buildFailed(need: DockerfileNeed, builder: Builder, result: RunResult, logPath: string): HarborError {
   const output = `${result.stdout}\n${result.stderr}`;

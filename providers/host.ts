@@ -13,7 +13,7 @@ import process from "node:process";
 import type { Emit } from "../lib/events.ts";
 import { HarborError, messageOf } from "../lib/errors.ts";
 import { Shared } from "../lib/runtime/pool.ts";
-import { isAlive, newRunId, startTime } from "../lib/sandbox/owner.ts";
+import { concerns, isAlive, newRunId, startTime } from "../lib/sandbox/owner.ts";
 import type {
   Diagnosis,
   ImageNeed,
@@ -250,7 +250,7 @@ export class HostProvider implements SandboxProvider {
     const runs = scratchFolders(scratchRoot(this.deps.env)).map(({ folder }) => folder);
     for (const base of [...new Set([...runs, this.deps.scratch])].flatMap(boxesIn)) {
       const state = stateOf(base);
-      if (state === undefined || (filter.run !== undefined && state.owner.run !== filter.run)) continue;
+      if (state === undefined || !concerns(filter, state.owner)) continue;
       const ageMs = this.deps.clock.now().getTime() - Date.parse(state.created);
       if (filter.olderThanMs !== undefined && ageMs < filter.olderThanMs) continue;
       const { id, owner } = state;
@@ -271,8 +271,10 @@ export class HostProvider implements SandboxProvider {
     }
     if (filter.olderThanMs !== undefined) return report;
     for (const { folder, owner } of scratchFolders(scratchRoot(this.deps.env))) {
-      const wanted = filter.run === undefined || owner.run === filter.run;
-      if (!wanted || isAlive(owner) !== false || boxesIn(folder).some((base) => stateOf(base) !== undefined)) continue;
+      if (
+        !concerns(filter, owner) || isAlive(owner) !== false ||
+        boxesIn(folder).some((base) => stateOf(base) !== undefined)
+      ) continue;
       try {
         removeScratch(folder);
       } catch (error) {

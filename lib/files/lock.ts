@@ -106,7 +106,7 @@ interface Found {
 }
 
 /** Opens the file, because only an open makes an NFS client ask the server for fresh times. */
-function readHolder(path: string): Found | undefined {
+export function readHolder(path: string): Found | undefined {
   let file: number;
   try {
     file = openSync(path, "r");

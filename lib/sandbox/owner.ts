@@ -44,6 +44,14 @@ export function isAlive(owner: Pick<Owner, "host" | "pid" | "start">): boolean |
   return start !== undefined && (owner.start === "" || start === owner.start);
 }
 
+/** Whether a filter by runs means this owner's. */
+export function concerns(
+  filter: { run?: string; except?: (run: string) => boolean },
+  { run }: Pick<Owner, "run">,
+): boolean {
+  return (filter.run === undefined || filter.run === run) && filter.except?.(run) !== true;
+}
+
 /** Labels that every object of ours carries, as upstream's provider names them plus the owner. */
 export const LABEL = "gym-harbor";
 

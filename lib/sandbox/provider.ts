@@ -206,6 +206,8 @@ export interface Diagnosis {
 export interface OwnerFilter {
   /** Only this run; default: every run of ours on this host. */
   run?: string;
+  /** Runs to leave alone. */
+  except?: (run: string) => boolean;
   /** Only objects at least this old, in milliseconds. */
   olderThanMs?: number;
   /** Also objects whose owner lives or cannot be judged (never by default). */

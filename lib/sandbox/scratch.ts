@@ -8,7 +8,9 @@ import { dirname, join } from "node:path";
 import process from "node:process";
 import { z } from "zod";
 import { errno, HarborError, messageOf } from "../errors.ts";
-import type { Owner } from "./owner.ts";
+import { readHolder } from "../files/lock.ts";
+import { concerns, isAlive, type Owner } from "./owner.ts";
+import type { OwnerFilter, SweepReport } from "./provider.ts";
 
 const OwnerFile = z.object({ run: z.string(), host: z.string(), pid: z.number().int().positive(), start: z.string() });
 const OWNER = "owner.json";
@@ -49,11 +51,11 @@ export function makeScratch(env: Readonly<Record<string, string | undefined>>, o
 /** A run that ends removes an empty parent, maybe between our two steps. */
 function makeBelow(root: string, folder: string): void {
   try {
-    mkdirSync(folder, { mode: 0o700 });
+    mkdirSync(folder, { mode: 0o700, recursive: true }); // the end of another run may just have taken the parent away
   } catch (error) {
     if (errno(error) !== "ENOENT") throw error;
     mkdirSync(root, { mode: 0o700, recursive: true });
-    mkdirSync(folder, { mode: 0o700 });
+    mkdirSync(folder, { mode: 0o700, recursive: true }); // the end of another run may just have taken the parent away
   }
 }
 
@@ -89,6 +91,36 @@ export const markKept = (folder: string): void => writeFileSync(join(folder, KEP
 /** Whether the run left a sandbox on purpose; only an explicit clean-up removes it. */
 export const isKept = (env: Readonly<Record<string, string | undefined>>, run: string): boolean =>
   existsSync(join(scratchRoot(env), run, KEPT));
+
+/** Removes the folders of dead runs that no provider took for its own. `olderThanMs` counts from `now`. */
+export function sweepScratch(root: string, filter: OwnerFilter & { now: Date }): SweepReport {
+  const report: SweepReport = { removed: [], failed: [] };
+  const { olderThanMs = 0, now } = filter;
+  for (const { folder, owner } of scratchFolders(root)) {
+    if (isAlive(owner) !== false || !concerns(filter, owner)) continue;
+    try {
+      if (now.getTime() - lstatSync(folder).mtimeMs < olderThanMs) continue;
+      removeScratch(folder);
+      report.removed.push(folder);
+    } catch (error) {
+      report.failed.push({ id: folder, reason: messageOf(error) });
+    }
+  }
+  sweepLocks(root);
+  return report;
+}
+
+/** Lock files beside the runs' folders end in this. */
+export const LOCK_SUFFIX = ".lock";
+
+/** Locks of dead holders would be taken over by the next who wants them; until then they only lie about. */
+function sweepLocks(root: string): void {
+  for (const name of entries(root).filter((one) => one.endsWith(LOCK_SUFFIX))) {
+    const path = join(root, name);
+    const holder = readHolder(path)?.holder;
+    if (holder !== undefined && isAlive(holder) === false) removeScratch(path);
+  }
+}
 
 function entries(folder: string): string[] {
   try {

@@ -9,7 +9,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { runCli, startCli, type StartedCli } from "../support/cli.ts";
 import { sandboxes, type SandboxName, sandboxTest } from "../support/kit.ts";
 import { Trace } from "../support/leftovers.ts";
-import { readRows, type Row, runFiles, TempFolder } from "../support/tasks.ts";
+import { IMAGE, readRows, type Row, runFiles, TempFolder } from "../support/tasks.ts";
 
 const KILLS = Number(process.env.GYM_HARBOR_TEST_KILLS ?? 3);
 const NAMES = ["a", "b", "c", "d"];
@@ -167,6 +167,29 @@ for (const sandbox of sandboxes()) {
       }
     },
   );
+}
+
+for (const sandbox of sandboxes(["docker", "podman"])) {
+  sandboxTest(sandbox, "I4: SIGKILL during a build leaves no build behind", async () => {
+    using folder = new TempFolder("build");
+    const trace = new Trace(folder, sandbox);
+    const task = folder.task("builds", {
+      image: null,
+      files: { "environment/Dockerfile": `FROM ${IMAGE}\nRUN sleep 600.${trace.mark}\n` },
+    });
+    const started = startCli(["validate", task, "--sandbox", sandbox, "--output", folder.join("out", "r.jsonl")], {
+      env: trace.env,
+    });
+    trace.pids.push(started.pid);
+    const building = () => trace.processes().some((one) => /: sleep 600/.test(one));
+    for (let waited = 0; !building() && waited < 30_000; waited += 100) await delay(100);
+    assert.ok(building(), `the build began: ${started.stderr()}`);
+    started.kill("SIGKILL");
+    await started.wait();
+    const gc = await runCli(["sandbox", "gc"], { env: trace.env });
+    assert.equal(gc.code, 0, gc.stderr);
+    assert.deepEqual(await trace.gone(() => trace.leftovers(), 3000), []);
+  });
 }
 
 /** A small seeded generator, so that a failing moment can be repeated. */

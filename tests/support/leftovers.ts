@@ -31,7 +31,8 @@ export class Trace {
     return readdirSync("/proc").filter((name) => /^\d+$/.test(name) && Number(name) !== process.pid).flatMap((pid) => {
       const argv = readProc(pid, "cmdline");
       const isOurs = argv.includes(this.mark) || readProc(pid, "environ").includes(`GH_TEST_MARK=${this.mark}`);
-      return isOurs && !this.pids.includes(Number(pid)) ? [`process ${pid}: ${argv.slice(0, 160)}`] : [];
+      if (!isOurs || this.pids.includes(Number(pid))) return [];
+      return [`process ${pid}: ${argv.slice(0, 160)} (${readProc(pid, "stat").slice(0, 60)})`];
     });
   }
 
