@@ -1,3 +1,4 @@
+/** Which processes count as engine clients that outlived their run. */
 import assert from "node:assert/strict";
 import process from "node:process";
 import { test } from "node:test";
