@@ -102,7 +102,6 @@ export async function evaluateTarget(
         resume: options.resume,
         keepFailed: options.keepFailed,
         createParams: overrides.responses_create_params,
-        network: null,
         paths,
         hide: hiddenPaths(target.folder, input.tasks.map(({ task }) => task.folder), paths),
         runConfig: (tasks) => runConfig(tasks, input, overrides, options, agent),

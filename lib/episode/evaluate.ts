@@ -23,7 +23,7 @@ import {
 } from "../report/summary.ts";
 import type { Clock } from "../runtime/clock.ts";
 import type { Owner } from "../sandbox/owner.ts";
-import type { SandboxProvider, SandboxSpec } from "../sandbox/provider.ts";
+import type { SandboxProvider } from "../sandbox/provider.ts";
 import type { Task } from "../task/task.ts";
 import { type CopyDeps, TaskCopies } from "./copies.ts";
 import { type PreparedImages, prepareImages } from "./images.ts";
@@ -50,7 +50,6 @@ export interface Evaluation {
   resume: boolean;
   keepFailed: boolean;
   createParams: Record<string, unknown>;
-  network: SandboxSpec["network"] | null;
   paths: RunPaths;
   /** Paths of this machine that no task may see (hidden.ts). */
   hide: string[];
@@ -295,7 +294,6 @@ async function runAttempts(
     rows,
     logsRoot: paths.verifier,
     hostEnv: deps.hostEnv,
-    network: run.network,
     hide: run.hide,
     version: deps.version,
     keepFailed: run.keepFailed,

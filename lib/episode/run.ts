@@ -14,7 +14,7 @@ import type { Outcome } from "../rollouts/schema.ts";
 import type { Clock } from "../runtime/clock.ts";
 import { quoted } from "../runtime/runner.ts";
 import type { Owner } from "../sandbox/owner.ts";
-import type { PreparedImage, Sandbox, SandboxProvider, SandboxSpec } from "../sandbox/provider.ts";
+import type { PreparedImage, Sandbox, SandboxProvider } from "../sandbox/provider.ts";
 import { resolveTemplates, template } from "../task/env.ts";
 import type { Task } from "../task/task.ts";
 import { verify } from "../verifier/run.ts";
@@ -42,8 +42,6 @@ export interface EpisodeDeps {
   logsRoot: string;
   /** This machine's environment, for `${NAME}` in tasks. */
   hostEnv: Readonly<Record<string, string | undefined>>;
-  /** Network by override, for the sandbox that allows it. */
-  network: SandboxSpec["network"] | null;
   /** Folders of this machine that no task may see: the dataset, the results. */
   hide: string[];
   /** Version of this program, for transcripts. */

@@ -44,7 +44,7 @@ export async function seedSpec(
     workdir: environment.workdir,
     user: task.agent.user,
     // Allow lists and per-phase networks were left out when the run was planned.
-    network: deps.network ?? (environment.network_mode === "no-network" ? "no-network" : "public"),
+    network: environment.network_mode === "no-network" ? "no-network" : "public",
     limits: {
       cpus: environment.cpus,
       memoryMb: environment.memory_mb,

@@ -57,7 +57,6 @@ export function episodeDeps(
     }),
     logsRoot: join(root, "out", "verifier"),
     hostEnv: {},
-    network: null,
     hide: [],
     version: "0.0.0",
     keepFailed: false,

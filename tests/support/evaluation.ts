@@ -71,7 +71,6 @@ export async function evaluateIn(folder: TempFolder, given: Given = {}): Promise
     resume: false,
     keepFailed: false,
     createParams: {},
-    network: null,
     paths,
     hide: [],
     runConfig: () => "tasksets: {}\n",

@@ -118,7 +118,12 @@ test("evaluate() writes a summary although no task has a solution, and needs no 
 
 test("evaluate() never has more episodes at a time than asked for", async () => {
   using folder = new TempFolder("conc");
-  const { provider, rows } = await evaluateIn(folder, { tasks: tasksIn(folder, NAMES), run: { concurrency: 2 } });
+  const slow = new FakeProvider({ answers: { oracle: { until: new Promise((resolve) => setTimeout(resolve, 200)) } } });
+  const { provider, rows } = await evaluateIn(folder, {
+    provider: slow,
+    tasks: tasksIn(folder, NAMES),
+    run: { concurrency: 2 },
+  });
   assert.equal(provider.mostOpen, 2);
   assert.equal(rows.length, 4);
 });
