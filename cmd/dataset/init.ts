@@ -4,7 +4,8 @@ import { dirname, join, relative, resolve } from "node:path";
 import { z } from "zod";
 import type { Context } from "../../lib/context.ts";
 import { datasetFiles, DEFAULT_IMAGE, parseDatasetName, type ScaffoldFile } from "../../lib/dataset/scaffold.ts";
-import { errno, EXIT, HarborError, messageOf } from "../../lib/errors.ts";
+import { errno, EXIT, HarborError } from "../../lib/errors.ts";
+import { reasonOf } from "../../lib/files/reason.ts";
 import { programName } from "../../lib/runtime/self.ts";
 import { parseWith } from "../_options.ts";
 
@@ -73,7 +74,7 @@ async function write(folder: string, files: readonly ScaffoldFile[]): Promise<vo
     if (staging !== undefined) await rm(staging, { recursive: true, force: true });
     if (["EEXIST", "ENOTEMPTY", "ENOTDIR"].includes(errno(cause) ?? "")) throw exists();
     if (errno(cause) === "ENAMETOOLONG") throw new HarborError("usage", `${folder}: the name is too long`, { cause });
-    throw new HarborError("store.unwritable", `Cannot write ${folder}: ${messageOf(cause)}`, {
+    throw new HarborError("store.unwritable", `Cannot write ${folder}: ${reasonOf(cause)}`, {
       cause,
       hint: "go to a folder that you may write to",
     });

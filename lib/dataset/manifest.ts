@@ -7,9 +7,10 @@ import { dirname, join } from "node:path";
 import { parse } from "smol-toml";
 import { z } from "zod";
 import type { DatasetDigests } from "../digest/dataset.ts";
-import { errno, HarborError, messageOf } from "../errors.ts";
+import { errno, HarborError } from "../errors.ts";
 import { writeAtomic } from "../files/atomic.ts";
 import { sortByCodePoint } from "../files/order.ts";
+import { reasonOf } from "../files/reason.ts";
 import type { Runner } from "../runtime/runner.ts";
 
 const NAME = "manifest.toml";
@@ -76,7 +77,7 @@ export async function reconcileManifest(
   try {
     await writeAtomic(path, text);
   } catch (error) {
-    return { outcome: "unwritable", note: `${path} is not written: ${messageOf(error)}` };
+    return { outcome: "unwritable", note: `${path} is not written: ${reasonOf(error)}` };
   }
   return { outcome: "written", ...(found.fault !== undefined && { note: found.fault }) };
 }

@@ -5,7 +5,8 @@
 import { createHash, hash } from "node:crypto";
 import { Buffer } from "node:buffer";
 import { closeSync, constants, fstatSync, openSync, readSync } from "node:fs";
-import { errno, HarborError, messageOf } from "../errors.ts";
+import { errno, HarborError } from "../errors.ts";
+import { reasonOf } from "../files/reason.ts";
 
 const BUFFER_BYTES = 1024 * 1024;
 /** How much is hashed between two looks at the event loop: some 50 ms. */
@@ -129,7 +130,7 @@ function openFile(path: string): number {
   } catch (cause) {
     throw unreadable(
       path,
-      messageOf(cause),
+      reasonOf(cause),
       errno(cause) === "EACCES" ? "make it readable for this user" : undefined,
       cause,
     );
@@ -140,7 +141,7 @@ function readChunk(path: string, file: number, buffer: Buffer, from: number): nu
   try {
     return readSync(file, buffer, from, buffer.length - from, null);
   } catch (cause) {
-    throw unreadable(path, messageOf(cause), undefined, cause);
+    throw unreadable(path, reasonOf(cause), undefined, cause);
   }
 }
 

@@ -5,8 +5,9 @@
  */
 import { hash } from "node:crypto";
 import { readFileSync } from "node:fs";
-import { HarborError, messageOf } from "../errors.ts";
+import { HarborError } from "../errors.ts";
 import { parsePatterns, verdictOn } from "../files/gitignore.ts";
+import { reasonOf } from "../files/reason.ts";
 import type { Entry } from "../files/tree.ts";
 import { contextHash } from "./context.ts";
 import { dirhashOf } from "./dirhash.ts";
@@ -173,6 +174,10 @@ function decode(path: string): string {
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(readFileSync(path));
   } catch (cause) {
-    throw new HarborError("task.invalid", `Cannot read .gitignore: ${messageOf(cause)}`, { cause });
+    throw new HarborError(
+      "task.invalid",
+      `Cannot read .gitignore: ${cause instanceof TypeError ? "it is not UTF-8" : reasonOf(cause)}`,
+      { cause },
+    );
   }
 }

@@ -6,6 +6,7 @@
 import { Buffer } from "node:buffer";
 import { type FileHandle, open } from "node:fs/promises";
 import { errno, HarborError, messageOf } from "../errors.ts";
+import { reasonOf } from "./reason.ts";
 
 const LF = 10;
 const CHUNK = 256 * 1024;
@@ -170,7 +171,7 @@ async function endOfLastLine(file: FileHandle, size: number): Promise<number> {
 }
 
 function unwritable(path: string, cause: unknown): HarborError {
-  return new HarborError("store.unwritable", `Cannot write ${path}: ${messageOf(cause)}`, {
+  return new HarborError("store.unwritable", `Cannot write ${path}: ${reasonOf(cause)}`, {
     cause,
     hint: errno(cause) === "ENOSPC" || errno(cause) === "EDQUOT"
       ? "free some space, then continue with --resume"

@@ -5,9 +5,10 @@
  * thus by the same server's clock, never by ours. Waits are bounded. Within one process share a promise instead.
  */
 import { closeSync, fdatasyncSync, fstatSync, openSync, readFileSync, rmSync, writeSync } from "node:fs";
-import { errno, HarborError, messageOf } from "../errors.ts";
+import { errno, HarborError } from "../errors.ts";
 import type { Clock } from "../runtime/clock.ts";
 import { isAlive, thisOwner } from "../sandbox/owner.ts";
+import { reasonOf } from "./reason.ts";
 
 /** How often a holder shows that it lives, and how long its silence must last before another machine takes over. */
 const HEARTBEAT_MS = 15_000;
@@ -219,7 +220,7 @@ function locked(path: string, holder: Holder | undefined): HarborError {
 }
 
 function unwritable(path: string, cause: unknown): HarborError {
-  return new HarborError("store.unwritable", `Cannot lock ${path}: ${messageOf(cause)}`, {
+  return new HarborError("store.unwritable", `Cannot lock ${path}: ${reasonOf(cause)}`, {
     cause,
     hint: "make the folder writable, or choose another place with --output",
   });

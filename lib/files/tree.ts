@@ -3,8 +3,9 @@
  * directory is read faster than a promise is settled (20,000 entries: 20 ms), and never through a link.
  */
 import { type Dirent, lstatSync, readdirSync, type Stats, statSync } from "node:fs";
-import { errno, HarborError, messageOf } from "../errors.ts";
+import { errno, HarborError } from "../errors.ts";
 import { sortByCodePoint } from "./order.ts";
+import { reasonOf } from "./reason.ts";
 
 /** `other`: a FIFO, socket or device. It must never be opened: a FIFO blocks for ever. */
 export type Kind = "file" | "dir" | "link" | "other";
@@ -53,7 +54,7 @@ function list(folder: string): Dirent[] {
   try {
     return readdirSync(folder, { withFileTypes: true });
   } catch (cause) {
-    throw new HarborError("task.invalid", `Cannot read the folder ${folder}: ${messageOf(cause)}`, {
+    throw new HarborError("task.invalid", `Cannot read the folder ${folder}: ${reasonOf(cause)}`, {
       cause,
       hint: errno(cause) === "EACCES" ? "make it readable for this user (chmod u+rx)" : undefined,
     });

@@ -7,7 +7,7 @@ import { basename, dirname, isAbsolute, join, resolve } from "node:path";
 import { errno, HarborError } from "../errors.ts";
 import { nearest } from "../suggest.ts";
 import { holdsTaskToml } from "../task/discover.ts";
-import { reasonOf } from "../task/read.ts";
+import { reasonOf } from "../files/reason.ts";
 
 export interface Target {
   kind: "task" | "dataset";

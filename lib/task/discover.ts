@@ -5,7 +5,7 @@
 import { lstatSync, readdirSync, statSync } from "node:fs";
 import { errno } from "../errors.ts";
 import { sortByCodePoint } from "../files/order.ts";
-import { reasonOf } from "./read.ts";
+import { reasonOf } from "../files/reason.ts";
 
 const DEPTH = 6;
 

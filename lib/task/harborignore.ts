@@ -8,8 +8,9 @@
  */
 import { readFileSync, realpathSync } from "node:fs";
 import { relative } from "node:path";
-import { HarborError, messageOf } from "../errors.ts";
+import { HarborError } from "../errors.ts";
 import { parsePatterns, type Pattern, verdictOn } from "../files/gitignore.ts";
+import { reasonOf } from "../files/reason.ts";
 import { isFolder, type Kind, readFolder, statKind, statTarget } from "../files/tree.ts";
 
 const NAME = ".harborignore";
@@ -137,7 +138,7 @@ function decode(path: string, file: string): string {
   try {
     bytes = readFileSync(path);
   } catch (cause) {
-    throw invalid(file, messageOf(cause), cause);
+    throw invalid(file, reasonOf(cause), cause);
   }
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);

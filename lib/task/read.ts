@@ -1,7 +1,8 @@
 /** Reads the text files of a task: UTF-8 or a fault that says what is wrong, never a replaced character. */
 import { Buffer } from "node:buffer";
 import { FileReader } from "../digest/reader.ts";
-import { errno, HarborError, messageOf } from "../errors.ts";
+import { errno, HarborError } from "../errors.ts";
+import { reasonOf } from "../files/reason.ts";
 
 export type TextResult = { ok: true; text: string } | {
   ok: false;
@@ -47,26 +48,6 @@ function readBytes(path: string, reader: FileReader): Uint8Array {
     },
   });
   return chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks);
-}
-
-/** What went wrong in words a person knows, without the path (the message has it). */
-export function reasonOf(cause: unknown): string {
-  switch (errno(cause)) {
-    case "EACCES":
-    case "EPERM":
-      return "permission denied";
-    case "EISDIR":
-      return "it is a folder, must be a file";
-    case "ELOOP":
-      return "its links go round in a circle";
-    case "ENAMETOOLONG":
-      return "the name is too long";
-    case "EAGAIN":
-    case "ENXIO":
-      return "it is not a regular file";
-    default:
-      return messageOf(cause);
-  }
 }
 
 function firstBadByte(bytes: Uint8Array): number {

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { setImmediate } from "node:timers";
 import { hashLargeTask } from "../../../lib/digest/large.ts";
 import { hashTask } from "../../../lib/digest/task.ts";
 import { TaskTree } from "../../../lib/digest/tree.ts";
@@ -46,9 +47,10 @@ test("hashLargeTask() hears an abort within a file and stops its helper", async 
   writeFiles(temp.path, FILES);
   const abort = new AbortController();
   let stopped = false;
-  const beside = (_: string, signal: AbortSignal): Promise<undefined> =>
-    new Promise((resolve) => signal.addEventListener("abort", () => resolve(void (stopped = true))));
-  setTimeout(() => abort.abort(new Error("Ctrl-C")), 1);
+  const beside = (_: string, signal: AbortSignal): Promise<undefined> => {
+    setImmediate(() => abort.abort(new Error("Ctrl-C")));
+    return new Promise((resolve) => signal.addEventListener("abort", () => resolve(void (stopped = true))));
+  };
   const options = { signal: abort.signal, largeBytes: MIB, beside };
   await assert.rejects(hashLargeTask(new TaskTree(temp.path), options), /Ctrl-C/);
   assert.equal(stopped, true);

@@ -8,8 +8,12 @@ import { test } from "node:test";
 import { HarborError } from "../../../lib/errors.ts";
 import { lockFile, type LockOptions } from "../../../lib/files/lock.ts";
 import { systemClock } from "../../../lib/runtime/clock.ts";
+import { runtimeName } from "../../../lib/runtime/self.ts";
 import { startTime } from "../../../lib/sandbox/owner.ts";
 import { TempFolder } from "../../support/tasks.ts";
+
+/** How this runtime starts a script. */
+const RUN = runtimeName === "deno" ? ["run", "-A", "--quiet", "--no-check"] : [];
 
 const soon: LockOptions = { clock: systemClock, waitMs: 2_000 };
 const now: LockOptions = { clock: systemClock, waitMs: 0 };
@@ -149,7 +153,7 @@ test("lockFile() admits one of many processes at a time", async () => {
   writeFileSync(temp.join("contend.ts"), script);
   writeFileSync(temp.join("run.lock"), holder({ start: "1" })); // stale: all of them see it at once
   const ends = await Promise.all([1, 2, 3].map(async () => {
-    const child = spawn(process.execPath, ["run", "-A", "--quiet", "--no-check", temp.join("contend.ts")], {
+    const child = spawn(process.execPath, [...RUN, temp.join("contend.ts")], {
       stdio: ["ignore", "ignore", "inherit"],
     });
     return (await once(child, "exit"))[0];

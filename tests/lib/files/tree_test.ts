@@ -80,7 +80,7 @@ test(
     writeFiles(temp.path, { "shut/f": "" });
     chmodSync(temp.join("shut"), 0);
     try {
-      assert.throws(() => walked(temp.path), /Cannot read the folder .*\/shut: .*EACCES/);
+      assert.throws(() => walked(temp.path), /Cannot read the folder .*\/shut: .*permission denied/);
     } finally {
       chmodSync(temp.join("shut"), 0o755);
     }
