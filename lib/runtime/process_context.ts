@@ -11,7 +11,8 @@ import type { Context } from "../context.ts";
 import { EXIT, HarborError } from "../errors.ts";
 import { systemClock } from "./clock.ts";
 import { standardOutputs } from "./output.ts";
-import { inheritedEnv, systemRunner } from "./runner.ts";
+import { inheritedEnv } from "./env.ts";
+import type { Runner } from "./runner.ts";
 import { maybeTerminal, stderrTerminal, terminalText, visible } from "./terminal.ts";
 
 export interface ProcessContext {
@@ -55,7 +56,7 @@ export function processContext(options: { verbose?: boolean } = {}): ProcessCont
   const noted = maybeTerminal(2) ? typed : visible;
   const note = (line: string) => err.write(noted(line) + "\n");
   const ctx: Context = {
-    runner: systemRunner(options.verbose ? (line) => note(`+ ${line}`) : undefined),
+    runner: lazyRunner(options.verbose ? (line) => note(`+ ${line}`) : undefined),
     clock: systemClock,
     env,
     get cwd() {
@@ -80,6 +81,16 @@ export function processContext(options: { verbose?: boolean } = {}): ProcessCont
       await err.flush();
       return out.fault === undefined;
     },
+  };
+}
+
+/** The real Runner, loaded with the first program: a start that runs none is spared a millisecond. */
+function lazyRunner(trace?: (line: string) => void): Runner {
+  let loaded: Promise<Runner> | undefined;
+  const load = () => (loaded ??= import("./runner.ts").then(({ systemRunner }) => systemRunner(trace)));
+  return {
+    run: async (argv, options) => await (await load()).run(argv, options),
+    start: async (argv, options) => await (await load()).start(argv, options),
   };
 }
 

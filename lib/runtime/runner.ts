@@ -14,7 +14,10 @@ import process from "node:process";
 import { Buffer } from "node:buffer";
 import type { Readable, Writable } from "node:stream";
 import { errno, HarborError, messageOf } from "../errors.ts";
+import { inheritedEnv } from "./env.ts";
 import { HeadTail } from "./head_tail.ts";
+
+export { inheritedEnv };
 
 export interface RunOptions {
   cwd?: string;
@@ -67,21 +70,6 @@ export interface Runner {
   run(argv: readonly string[], options?: RunOptions): Promise<RunResult>;
   /** Starts and hands over the pipes. Throws like run(). */
   start(argv: readonly string[], options?: Pick<RunOptions, "cwd" | "env">): Promise<Started>;
-}
-
-/**
- * Names that would make a child of ours behave as a runtime instead of a program: `BUN_OPTIONS` preloads code into
- * any Bun build, `BUN_BE_BUN` turns the binary into bun itself (Bun 1.4.5).
- */
-const STEERING = /^(BUN_OPTIONS|BUN_BE_BUN|BUN_INSPECT.*|NODE_OPTIONS)$/;
-
-/** Our environment as a child may see it. */
-export function inheritedEnv(env: Readonly<Record<string, string | undefined>> = process.env): Record<string, string> {
-  const kept: Record<string, string> = {};
-  for (const [name, value] of Object.entries(env)) {
-    if (value !== undefined && !STEERING.test(name)) kept[name] = value;
-  }
-  return kept;
 }
 
 /** The real Runner. `trace` sees each argv ready to paste (for --verbose). */
