@@ -12,7 +12,7 @@ import type { RunPaths } from "../rollouts/paths.ts";
 import { changedTasks, indexes, readSaved, refuseOthers, type Saved } from "../rollouts/resume.ts";
 import { RowMaker } from "../rollouts/rows.ts";
 import { RunStore } from "../rollouts/store.ts";
-import type { Outcome, ReadMaterialized, ReadRow } from "../rollouts/schema.ts";
+import type { FailureRow, Outcome, ReadMaterialized, ReadRow, ResultRow } from "../rollouts/schema.ts";
 import {
   type RecordFacts,
   recordOf,
@@ -26,9 +26,9 @@ import type { Owner } from "../sandbox/owner.ts";
 import type { SandboxProvider } from "../sandbox/provider.ts";
 import type { Task } from "../task/task.ts";
 import { type CopyDeps, TaskCopies } from "./copies.ts";
-import { type PreparedImages, prepareImages } from "./images.ts";
+import { NO_IMAGES, type PreparedImages, prepareImages } from "./images.ts";
 import { type EpisodePlan, expand, notInThisVersion, type PlannedTask } from "./plan.ts";
-import { schedule } from "./schedule.ts";
+import { schedule, type ScheduleDeps } from "./schedule.ts";
 import type { EpisodeSettings } from "./settings.ts";
 
 /** What is to be run. */
@@ -83,66 +83,104 @@ export interface EvaluationResult {
 export const NO_SOLUTION = "no reference solution";
 
 export async function evaluate(run: Evaluation, deps: EvaluationDeps, signal: AbortSignal): Promise<EvaluationResult> {
-  const { paths } = run;
   const started = deps.clock.ticks();
-  const note = (text: string) => deps.emit({ kind: "note", text });
   const chosen = choose(run);
-  await RunStore.check(paths);
+  await RunStore.check(run.paths);
   const provider = chosen.runnable.length === 0 ? null : await deps.provider();
-  await using store = await RunStore.open(paths, { clock: deps.clock, signal, note });
-  const saved = run.resume ? await readSaved(store.materialized()) : null;
+  await using desk = await Desk.open(run, deps, signal);
+  const saved = run.resume ? await readSaved(desk.store.materialized()) : null;
   if (saved !== null) refuseOthers(saved, { taskset: run.taskset, agentName: run.agent.name, taskIds: chosen.ids });
 
-  const images = await imagesOf(chosen.runnable, provider, run, deps, signal);
+  const images = provider === null ? NO_IMAGES : await desk.prepare(chosen.runnable, provider);
   const skipped = { ...chosen.skipped, ...images.refused };
-  const tasks = withIndexes(chosen.runnable.filter(({ task }) => !(task.id in images.refused)), saved);
-  const rows = new RowMaker({
-    taskset: run.taskset,
-    taskSource: run.taskSource,
-    datasetDigest: run.dataset.digest,
-    agentName: run.agent.name,
-    createParams: run.createParams,
-  });
-  const facts: RecordFacts = {
-    taskset: run.taskset,
-    datasetDigest: run.dataset.digest,
-    folder: paths.folder,
-    exists: existsSync,
-  };
-  const records = new Records();
-  const known = saved === null ? new Known() : await readRows(store, saved, tasks, run, { records, rows, facts, note });
+  const tasks = withIndexes(chosen.runnable.filter(({ task }) => !Object.hasOwn(images.refused, task.id)), saved);
+  const known = saved === null ? new Known() : await readRows(desk, tasks, saved);
+  const others = saved === null ? [] : await inputsOfOthers(desk.store, tasks);
+  if (saved === null) await desk.store.setAside();
+  await writeInputs(desk, { tasks, skipped, others, images: images.references });
+  await desk.store.begin();
+  desk.note(`Run config written to ${run.paths.runConfig}; ${doing(run)} ${tasks.length} task(s) with ${agentOf(run)}`);
 
-  const others = saved === null ? [] : await inputsOfOthers(store, tasks);
-  if (saved === null) await store.setAside();
-  await writeInputs(store, tasks, skipped, images.references, rows, others, run);
-  await store.begin();
-  const solver = run.agent.needsSolution ? " with the oracle" : ` with ${run.agent.name}`;
-  const doing = run.command === "gym dataset validate" ? "validating" : "running";
-  note(`Run config written to ${paths.runConfig}; ${doing} ${tasks.length} task(s)${solver}`);
-
-  const plans = () => expand(tasks, run.repeats);
-  const attempts = [...owed(plans(), known, maxAttempts(deps.hostEnv, (text) => deps.emit({ kind: "warning", text })))];
+  const warn = (text: string) => deps.emit({ kind: "warning", text });
+  const attempts = [...owed(expand(tasks, run.repeats), known, maxAttempts(deps.hostEnv, warn))];
   try {
     if (provider !== null && attempts.length > 0) {
-      await runAttempts(
-        attempts,
-        run,
-        { store, provider, images, rows, records, facts, tasks: tasks.length },
-        deps,
-        signal,
-      );
+      deps.emit({
+        kind: "run-started",
+        episodes: attempts.length,
+        tasks: tasks.length,
+        concurrency: run.concurrency,
+        sandbox: provider.name,
+      });
+      await schedule(attempts, scheduleDeps(desk, provider, images), signal);
     }
   } finally {
-    for (const plan of plans()) records.addMissing(plan, rows.createParams(plan.task), facts);
-    await writeSummary(store, records, skipped, chosen.unvalidated, run, deps);
+    for (const plan of expand(tasks, run.repeats)) {
+      desk.records.addMissing(plan, desk.rows.createParams(plan.task), desk.facts);
+    }
+    await writeSummary(desk, skipped, chosen.unvalidated);
   }
   return {
-    records: records.sorted(),
+    records: desk.records.sorted(),
     skipped,
     unvalidated: chosen.unvalidated,
     interrupted: signal.aborted,
     seconds: (deps.clock.ticks() - started) / 1000,
   };
+}
+
+const doing = (run: Evaluation): string => (run.command === "gym dataset validate" ? "validating" : "running");
+const agentOf = ({ agent }: Evaluation): string => (agent.needsSolution ? "the oracle" : agent.name);
+
+/** What the stages of one run share; it holds the folder's lock. */
+class Desk implements AsyncDisposable {
+  readonly records = new Records();
+  readonly rows: RowMaker;
+  readonly facts: RecordFacts;
+
+  private constructor(
+    readonly run: Evaluation,
+    readonly deps: EvaluationDeps,
+    readonly signal: AbortSignal,
+    readonly store: RunStore,
+  ) {
+    this.rows = new RowMaker({
+      taskset: run.taskset,
+      taskSource: run.taskSource,
+      datasetDigest: run.dataset.digest,
+      agentName: run.agent.name,
+      createParams: run.createParams,
+    });
+    this.facts = {
+      taskset: run.taskset,
+      datasetDigest: run.dataset.digest,
+      folder: run.paths.folder,
+      exists: existsSync,
+    };
+  }
+
+  static async open(run: Evaluation, deps: EvaluationDeps, signal: AbortSignal): Promise<Desk> {
+    const note = (text: string) => deps.emit({ kind: "note", text });
+    return new Desk(run, deps, signal, await RunStore.open(run.paths, { clock: deps.clock, signal, note }));
+  }
+
+  note(text: string): void {
+    this.deps.emit({ kind: "note", text });
+  }
+
+  prepare(tasks: readonly { task: Task }[], provider: SandboxProvider): Promise<PreparedImages> {
+    const { clock, emit } = this.deps;
+    return prepareImages(tasks.map(({ task }) => task), provider, this.run.concurrency, clock, emit, this.signal);
+  }
+
+  /** Takes an outcome of this run or of an earlier one into the summary. */
+  keep(kind: Outcome["kind"], row: ResultRow | FailureRow | ReadRow, plan: EpisodePlan): void {
+    this.records.add(recordOf(kind, row, plan, this.rows.createParams(plan.task), this.facts));
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.store[Symbol.asyncDispose]();
+  }
 }
 
 interface Chosen {
@@ -168,69 +206,40 @@ function choose(run: Evaluation): Chosen {
   return chosen;
 }
 
-async function imagesOf(
-  tasks: readonly { task: Task }[],
-  provider: SandboxProvider | null,
-  run: Evaluation,
-  deps: EvaluationDeps,
-  signal: AbortSignal,
-): Promise<PreparedImages> {
-  if (provider === null) {
-    const of = () => {
-      throw new HarborError("image.failed", "no image was prepared");
-    };
-    return { of, refused: {}, references: [] };
-  }
-  return await prepareImages(tasks.map(({ task }) => task), provider, run.concurrency, deps.clock, deps.emit, signal);
-}
-
 function withIndexes(tasks: readonly { task: Task; digest: string }[], saved: Saved | null): PlannedTask[] {
   const index = indexes(saved, tasks.map(({ task }) => task.id));
   return tasks.map((one) => ({ ...one, taskIndex: index.get(one.task.id)! }));
 }
 
-interface Reading {
-  records: Records;
-  rows: RowMaker;
-  facts: RecordFacts;
-  note(text: string): void;
-}
-
 /** What an earlier run of the same selection left: counted, and taken into the summary. */
-async function readRows(
-  store: RunStore,
-  saved: Saved,
-  tasks: readonly PlannedTask[],
-  run: Evaluation,
-  { records, rows, facts, note }: Reading,
-): Promise<Known> {
+async function readRows(desk: Desk, tasks: readonly PlannedTask[], saved: Saved): Promise<Known> {
   const known = new Known();
   const byId = new Map(tasks.map((planned) => [planned.task.id, planned]));
-  const take = (kind: "result" | "failure", row: ReadRow) => {
+  const take = (kind: Outcome["kind"], row: ReadRow) => {
     const planned = byId.get(row._ng_task_id.task_id);
-    if (planned === undefined || row._ng_digest !== planned.digest || row._ng_rollout_index >= run.repeats) return;
+    const { repeats } = desk.run;
+    if (planned === undefined || row._ng_digest !== planned.digest || row._ng_rollout_index >= repeats) return;
     if (kind === "result") known.addResult(row);
     else known.addFailure(row);
-    const plan = { ...planned, rolloutIndex: row._ng_rollout_index, attempt: row._ng_attempt_index };
-    records.add(recordOf(kind, row, plan, rows.createParams(planned.task), facts));
+    desk.keep(kind, row, { ...planned, rolloutIndex: row._ng_rollout_index, attempt: row._ng_attempt_index });
   };
-  for await (const row of store.failures()) take("failure", row);
-  for await (const row of store.results()) take("result", row);
+  for await (const row of desk.store.failures()) take("failure", row);
+  for await (const row of desk.store.results()) take("result", row);
   const changed = changedTasks(saved, new Map(tasks.map(({ task, digest }) => [task.id, digest])));
-  if (changed.length > 0) note(`changed since the results were made, so they run again: ${changed.join(", ")}`);
+  if (changed.length > 0) desk.note(`changed since the results were made, so they run again: ${changed.join(", ")}`);
   return known;
 }
 
+interface Inputs {
+  tasks: readonly PlannedTask[];
+  skipped: Record<string, string>;
+  /** Saved inputs of tasks that this selection leaves out. */
+  others: ReadMaterialized[];
+  images: string[];
+}
+
 /** Everything that is written before the first episode (images §1.4). */
-async function writeInputs(
-  store: RunStore,
-  tasks: readonly PlannedTask[],
-  skipped: Record<string, string>,
-  images: string[],
-  rows: RowMaker,
-  others: ReadMaterialized[],
-  run: Evaluation,
-): Promise<void> {
+async function writeInputs({ run, store, rows }: Desk, { tasks, skipped, others, images }: Inputs): Promise<void> {
   const { paths } = run;
   const lines = (values: Iterable<unknown>) => Array.from(values, (value) => JSON.stringify(value) + "\n").join("");
   await store.write(paths.taskRows, lines(tasks.map((planned) => rows.taskRow(planned))));
@@ -254,62 +263,38 @@ function* materialized(tasks: readonly PlannedTask[], repeats: number, rows: Row
 
 const json = (value: unknown): string => JSON.stringify(value, null, 2) + "\n";
 
-interface Running {
-  store: RunStore;
-  provider: SandboxProvider;
-  images: PreparedImages;
-  rows: RowMaker;
-  records: Records;
-  facts: RecordFacts;
-  tasks: number;
-}
-
-async function runAttempts(
-  attempts: readonly EpisodePlan[],
-  run: Evaluation,
-  { store, provider, images, rows, records, facts, tasks }: Running,
-  deps: EvaluationDeps,
-  signal: AbortSignal,
-): Promise<void> {
-  const { agent, settings, concurrency, paths } = run;
-  deps.emit({ kind: "run-started", episodes: attempts.length, tasks, concurrency, sandbox: provider.name });
-  const record = async (outcome: Outcome, plan: EpisodePlan) => {
-    await store.append(outcome);
-    records.add(recordOf(outcome.kind, outcome.row, plan, rows.createParams(plan.task), facts));
-  };
-  await schedule(attempts, {
+function scheduleDeps(desk: Desk, provider: SandboxProvider, images: PreparedImages): ScheduleDeps {
+  const { run, deps, rows, store } = desk;
+  const { agent, settings, concurrency, keepFailed, hide } = run;
+  const { clock, emit, owner, scratch, digestOf, ignored, hostEnv, version } = deps;
+  return {
     provider,
     agent,
-    clock: deps.clock,
-    emit: deps.emit,
-    owner: deps.owner,
+    clock,
+    emit,
+    owner,
     imageOf: (task) => Promise.resolve().then(() => images.of(task)),
-    copies: new TaskCopies({
-      scratch: deps.scratch,
-      digestOf: deps.digestOf,
-      ignored: deps.ignored,
-      withSolution: agent.needsSolution,
-    }),
+    copies: new TaskCopies({ scratch, digestOf, ignored, withSolution: agent.needsSolution }),
     settings,
     rows,
-    logsRoot: paths.verifier,
-    hostEnv: deps.hostEnv,
-    hide: run.hide,
-    version: deps.version,
-    keepFailed: run.keepFailed,
+    logsRoot: run.paths.verifier,
+    hostEnv,
+    hide,
+    version,
+    keepFailed,
     concurrency,
-    record,
-  }, signal);
+    async record(outcome, plan) {
+      await store.append(outcome);
+      desk.keep(outcome.kind, outcome.row, plan);
+    },
+  };
 }
 
 /** Never fails the run: what stands in its way is told. */
 async function writeSummary(
-  store: RunStore,
-  records: Records,
+  { run, deps, store, records }: Desk,
   skipped: Record<string, string>,
   unvalidated: Record<string, string>,
-  run: Evaluation,
-  deps: EvaluationDeps,
 ): Promise<void> {
   const summary = runSummary(records.sorted(), {
     command: run.command,

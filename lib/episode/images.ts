@@ -19,6 +19,15 @@ export interface PreparedImages {
   references: string[];
 }
 
+/** For a run without a task to run. */
+export const NO_IMAGES: PreparedImages = {
+  of(task) {
+    throw new HarborError("image.failed", `the image of ${task.id} was not prepared`);
+  },
+  refused: {},
+  references: [],
+};
+
 /** An image that was there is not news. */
 const WORTH_TELLING_MS = 1000;
 
@@ -57,7 +66,7 @@ export async function prepareImages(
   return {
     of(task) {
       const answer = answers.get(task.id);
-      if (answer === undefined) throw new HarborError("image.failed", `the image of ${task.id} was not prepared`);
+      if (answer === undefined) return NO_IMAGES.of(task);
       if (answer instanceof HarborError) throw answer;
       return answer;
     },
