@@ -49,6 +49,18 @@ for (const sandbox of sandboxes()) {
   }
 }
 
+sandboxTest("host", "the README shows the table that validate prints", async () => {
+  const readme = readFileSync(join(REPOSITORY, "README.md"), "utf8");
+  const [, line, table] = /^```tsv\n\$ gym-harbor (.*)\n([\s\S]*?)^```/m.exec(readme) ?? [];
+  const folder = mkdtempSync(join(tmpdir(), "gh-readme-"));
+  try {
+    const args = [...line!.split(" "), "--output", join(folder, "rollouts.jsonl")];
+    assert.equal((await runCli(args, { cwd: REPOSITORY })).stdout, table);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+});
+
 test("fixtures load; those of fixtures/tasks by Harbor's rules too", async () => {
   for (const args of [["fixtures/tasks", "fixtures/more"], ["--strict", "fixtures/tasks"]]) {
     const { code, stdout } = await runCli(["check", ...args], { cwd: REPOSITORY });
