@@ -4,10 +4,10 @@
 import {
   chmodSync,
   copyFileSync,
-  cpSync,
   mkdirSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
   symlinkSync,
   writeFileSync,
@@ -41,7 +41,7 @@ import { joinArgv, type Network as HeldNetwork, type Networks, proxyEnv } from "
 import type { Mask } from "./_host_private.ts";
 import { collectFile, download, makeFolder, putTree } from "./_namespace_files.ts";
 import { type Account, accountOf, initProgram } from "./_namespace_init.ts";
-import { CONTROL, type MountPlan, planMounts, type Storage } from "./_namespace_mounts.ts";
+import { CONTROL, type Layer, type MountPlan, planMounts, type Storage } from "./_namespace_mounts.ts";
 import { Session } from "./_namespace_session.ts";
 import { descendants, killAll, memoryKb, residentKb } from "./_namespace_tree.ts";
 
@@ -68,8 +68,8 @@ export interface OpenRequest {
   spec: SandboxSpec;
   machine: Machine;
   mask: Mask;
-  /** Folders of prepared layers, topmost first. */
-  layers: string[];
+  /** Prepared layers, topmost first. */
+  layers: Layer[];
   way: Way;
   network: Network;
   networks: Networks | undefined;
@@ -125,7 +125,6 @@ export async function openSandbox(request: OpenRequest, signal: AbortSignal): Pr
 
 function layOut(request: OpenRequest): MountPlan {
   const { base, machine, mask, way } = request;
-  const layers = [...request.layers, mask.layer];
   const plan = planMounts({
     base,
     storage: way.storage,
@@ -133,8 +132,11 @@ function layOut(request: OpenRequest): MountPlan {
     links: machine.view.links,
     plain: machine.view.plain,
     copies: machine.view.files,
-    layers,
-    hasFolder: (layer, folder) => exists(join(layer, folder)),
+    lowers: (folder) => [
+      ...request.layers.flatMap((layer) => layer.up[folder] ?? []),
+      ...(exists(join(mask.layer, folder)) ? [join(mask.layer, folder)] : []),
+    ],
+    rootLowers: request.layers.map((layer) => layer.root),
     covered: mask.hidden.map((path) => ({ path, folder: isFolder(path) })),
     sysfs: way.sysfs && request.network !== "host",
     ttyGroup: machine.ids !== "own",
@@ -152,7 +154,6 @@ function layOut(request: OpenRequest): MountPlan {
   for (const path of plan.files) writeFileSync(join(tree, path), "");
   for (const [path, target] of plan.links) symlinkSync(target, join(tree, path));
   for (const [source, target] of plan.copies) copyReadable(source, join(tree, target));
-  for (const layer of request.layers) copyOutside(layer, join(tree, "root"), machine.view.folders);
   writeFileSync(join(base, "fstab"), plan.fstab);
   return plan;
 }
@@ -162,14 +163,6 @@ function copyReadable(source: string, target: string): void {
     copyFileSync(source, target);
   } catch {
     // unreadable to us is absent inside
-  }
-}
-
-/** What a prepared layer holds outside the shown folders (`/app`, say) has no overlay below it: it is copied. */
-function copyOutside(layer: string, root: string, folders: readonly string[]): void {
-  for (const name of readdirSync(layer)) {
-    if (folders.includes(`/${name}`)) continue;
-    cpSync(join(layer, name), join(root, name), { recursive: true, verbatimSymlinks: true, preserveTimestamps: true });
   }
 }
 
@@ -234,7 +227,7 @@ function pickCpus(cpus: number): string | undefined {
 
 async function connect(
   request: OpenRequest,
-  _plan: MountPlan,
+  plan: MountPlan,
   started: Started,
   groups: Groups,
   held: HeldNetwork | undefined,
@@ -287,7 +280,7 @@ async function connect(
     groups: groups.folders,
     created: new Date().toISOString(),
   });
-  return new HostSandbox(request, started, session!, init!, groups, held);
+  return new HostSandbox(request, plan, started, session!, init!, groups, held);
 }
 
 function note(base: string, state: SandboxState): void {
@@ -338,6 +331,7 @@ export class HostSandbox implements Sandbox {
 
   constructor(
     private readonly request: OpenRequest,
+    private readonly plan: MountPlan,
     private readonly started: Started,
     private readonly session: Session,
     private readonly init: number,
@@ -571,6 +565,27 @@ export class HostSandbox implements Sandbox {
     return (this.#closed ??= this.#close());
   }
 
+  /** Folders as root, links followed as its programs would. */
+  makeFolders(paths: readonly string[]): void {
+    for (const path of paths) makeFolder(this.#root, path);
+  }
+
+  /** Ends it and moves what it wrote to a folder beside it; undefined where writes do not lie on disk. */
+  async harvest(): Promise<Layer | undefined> {
+    if (this.request.way.storage !== "disk") return undefined;
+    await this.#end();
+    const { base } = this.request;
+    const to = `${base}.layer`;
+    mkdirSync(join(to, "up"), { recursive: true, mode: 0o700 });
+    const up: Record<string, string> = {};
+    for (const [folder, path] of Object.entries(this.plan.up)) {
+      up[folder] = join(to, path);
+      renameSync(join(base, "tree", path), up[folder]);
+    }
+    renameSync(join(base, "tree/root"), join(to, "root"));
+    return { root: join(to, "root"), up };
+  }
+
   get owner(): Owner {
     return this.request.spec.owner;
   }
@@ -585,6 +600,15 @@ export class HostSandbox implements Sandbox {
   }
 
   async #close(): Promise<void> {
+    await this.#end();
+    this.session.close();
+    if (this.held !== undefined) this.request.networks!.give(this.held);
+    await removeGroups(this.groups.folders, this.request.clock);
+    await removeBase(this.request.base, this.request.machine, this.request.runner);
+  }
+
+  /** Kills everything inside and waits until it is gone. */
+  async #end(): Promise<void> {
     clearInterval(this.#watcher);
     this.session.lose("it was closed");
     killAll([this.init]);
@@ -592,10 +616,6 @@ export class HostSandbox implements Sandbox {
     const late = new Promise<void>((resolve) => setTimeout(resolve, CLOSE_MS).unref?.());
     await Promise.race([this.started.exited, late]);
     this.started.kill("SIGKILL");
-    this.session.close();
-    if (this.held !== undefined) this.request.networks!.give(this.held);
-    await removeGroups(this.groups.folders, this.request.clock);
-    await removeBase(this.request.base, this.request.machine, this.request.runner);
   }
 
   async #collect(path: string, maxBytes: number): Promise<Collected> {

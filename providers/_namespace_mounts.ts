@@ -45,6 +45,14 @@ export type Storage =
   /** The kernel refuses overlays: shown folders are read-only binds. */
   | "read-only";
 
+/** Writes of a sandbox that ended, to lie below those of others. */
+export interface Layer {
+  /** What it wrote outside the shown folders. */
+  root: string;
+  /** Shown folder → what it wrote there. */
+  up: Readonly<Record<string, string>>;
+}
+
 export interface MountRequest {
   /** Absolute. */
   base: string;
@@ -56,10 +64,10 @@ export interface MountRequest {
   /** Folders to make anew, parents first, and files of this machine to copy into them. */
   plain: readonly string[];
   copies: readonly string[];
-  /** Layers between this machine and the sandbox's writes, topmost first, relative to `base` or absolute, each laid out like the root. */
-  layers: readonly string[];
-  /** Which of `layers` has which folder: a lowerdir that does not exist fails the mount. */
-  hasFolder(layer: string, folder: string): boolean;
+  /** Absolute folders between a shown folder of this machine and the sandbox's writes, topmost first. They exist. */
+  lowers(folder: string): string[];
+  /** The same for the root folder itself. */
+  rootLowers: readonly string[];
   /** Paths to cover where no whiteouts can (storage "read-only"). */
   covered: readonly { path: string; folder: boolean }[];
   sysfs: boolean;
@@ -80,12 +88,15 @@ export interface MountPlan {
   links: [string, string][];
   /** Files of this machine to copy below `tree`: source, target. */
   copies: [string, string][];
+  /** Shown folder → where its writes go, below `tree`. */
+  up: Record<string, string>;
 }
 
 export function planMounts(request: MountRequest): MountPlan {
   const { base } = request;
   const root = `${base}/tree/root`;
   const lines: string[] = [];
+  const up: MountPlan["up"] = {};
   const add = (source: string, target: string, type: string, options: string) =>
     lines.push([source, target, type, options].map(fstabWord).join(" ") + " 0 0");
   const folders: MountPlan["folders"] = [
@@ -115,7 +126,12 @@ export function planMounts(request: MountRequest): MountPlan {
     ["root/dev/stderr", "/proc/self/fd/2"],
     ["root/dev/ptmx", "pts/ptmx"],
   );
-  add(root, root, "none", "bind,nodev");
+  if (request.rootLowers.length === 0) add(root, root, "none", "bind,nodev");
+  else {
+    folders.push({ path: "up/root", mode: 0o755 }, { path: "wk/root", mode: 0o755 });
+    const lower = [...request.rootLowers, "tree/root"].join(":");
+    add("overlay", root, "overlay", `nodev,userxattr,lowerdir=${lower},upperdir=tree/up/root,workdir=tree/wk/root`);
+  }
   const inTree = (path: string): boolean => path.lastIndexOf("/") === 0 || request.plain.includes(parentOf(path));
   for (const folder of [...request.plain, ...request.folders].sort()) {
     if (inTree(folder)) folders.push({ path: `root${folder}`, mode: 0o755 });
@@ -126,11 +142,9 @@ export function planMounts(request: MountRequest): MountPlan {
       continue;
     }
     const key = `${serial}${folder.replaceAll("/", "-")}`;
+    up[folder] = `up/${key}`;
     folders.push({ path: `up/${key}`, mode: 0o755 }, { path: `wk/${key}`, mode: 0o755 });
-    const lower = [
-      ...request.layers.filter((layer) => request.hasFolder(layer, folder)).map((layer) => layer + folder),
-      folder,
-    ];
+    const lower = [...request.lowers(folder), folder];
     const options = `nodev,userxattr,lowerdir=${lower.join(":")},upperdir=tree/up/${key},workdir=tree/wk/${key}`;
     add("overlay", root + folder, "overlay", options);
   }
@@ -182,6 +196,7 @@ export function planMounts(request: MountRequest): MountPlan {
     files: DEVICES.map((name) => `root/dev/${name}`),
     links,
     copies: request.copies.map((path) => [path, `root${path}`]),
+    up,
   };
 }
 

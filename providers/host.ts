@@ -29,7 +29,7 @@ import type {
 } from "../lib/sandbox/provider.ts";
 import { removeScratch, scratchFolders, scratchRoot } from "../lib/sandbox/scratch.ts";
 import { diagnoseHost } from "./_host_diagnose.ts";
-import { applyDockerfile, type HostImage } from "./_host_dockerfile.ts";
+import { applySteps, type HostImage, prepareImage } from "./_host_dockerfile.ts";
 import { MAX_PROCESSES, removeGroups, removeGroupsNow } from "./_host_limits.ts";
 import { lookAtMachine, type Machine } from "./_host_machine.ts";
 import { Networks } from "./_host_networks.ts";
@@ -44,7 +44,7 @@ import {
   STATE,
   type Way,
 } from "./_host_sandbox.ts";
-import type { Storage } from "./_namespace_mounts.ts";
+import type { Layer, Storage } from "./_namespace_mounts.ts";
 import { killAll } from "./_namespace_tree.ts";
 
 /** Folders of providers below a run's scratch folder: two of one run must not meet. */
@@ -118,13 +118,12 @@ export class HostProvider implements SandboxProvider {
 
   async prepare(need: ImageNeed, signal: AbortSignal, emit: Emit): Promise<PreparedImage> {
     const machine = await this.#machine();
-    const image = await applyDockerfile(need, {
-      machine,
+    const image = await prepareImage(need, {
       mode: this.#options.run,
-      scratch: this.#folder,
       shared: this.#shared,
+      clock: this.deps.clock,
       emit,
-      open: (spec) => this.#openBox({ ...spec, network: need.network }, signal, []),
+      open: (spec) => this.#openBox(spec, signal, []),
     }, signal);
     this.#refuseOtherUsers(machine, need, image);
     if (this.#networkOf(need.network) === "public") (await this.#publicNetworks(machine)).warm().catch(() => {});
@@ -150,12 +149,28 @@ export class HostProvider implements SandboxProvider {
   }
 
   async open(spec: SandboxSpec, signal: AbortSignal): Promise<Sandbox> {
-    const layers = (spec.image.handle as HostImage | undefined)?.layers ?? [];
-    return await this.#openBox(spec, signal, layers);
+    const { layers, steps, deadlineMs } = spec.image.handle as HostImage;
+    const box = await this.#openBox(spec, signal, layers);
+    try {
+      await applySteps(box, steps, spec.episode, deadlineMs, this.deps.clock, signal);
+      return box;
+    } catch (error) {
+      await box[Symbol.asyncDispose]();
+      throw error;
+    }
   }
 
-  async #openBox(spec: SandboxSpec, signal: AbortSignal, layers: string[]): Promise<HostSandbox> {
+  async #openBox(spec: SandboxSpec, signal: AbortSignal, layers: Layer[]): Promise<HostSandbox> {
     const machine = await this.#machine();
+    if (/[,:\\"']/.test(this.#folder)) {
+      throw new HarborError(
+        "machine.lacks",
+        `Overlays cannot lie below ${this.#folder}: its name holds , : \\ or a quote`,
+        {
+          hint: "set TMPDIR to a folder of a plainer name",
+        },
+      );
+    }
     const network = this.#networkOf(spec.network);
     if (network === "no-network" && machine.loopback === undefined) {
       throw new HarborError("task.unsupported", "No program here can bring up loopback in a network of its own", {

@@ -3,6 +3,7 @@
  * has one folder, mode 0700, that names its owner, so that the next start finds what a crash left and removes it once
  * the owner is dead.
  */
+import { spawnSync } from "node:child_process";
 import { existsSync, lstatSync, mkdirSync, readdirSync, readFileSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import process from "node:process";
@@ -73,9 +74,18 @@ export function scratchFolders(root: string): { folder: string; owner: Owner }[]
   return found;
 }
 
-/** Removes a run's folder once nothing is mounted in it any more, and its parent with the last one. */
+/**
+ * Removes a run's folder once nothing is mounted in it any more, and its parent with the last one. What sandboxes of a
+ * plain user wrote under other ids of his range can only be removed where those ids are his: inside a user namespace.
+ */
 export function removeScratch(folder: string): void {
-  rmSync(folder, { recursive: true, force: true });
+  try {
+    rmSync(folder, { recursive: true, force: true });
+  } catch (error) {
+    if (errno(error) !== "EACCES" && errno(error) !== "EPERM") throw error;
+    const inside = ["--user", "--map-root-user", "--map-users=auto", "--map-groups=auto", "rm", "-rf", "--", folder];
+    if (spawnSync("unshare", inside, { stdio: "ignore" }).status !== 0) throw error;
+  }
   try {
     rmdirSync(dirname(folder));
   } catch {
