@@ -1,11 +1,11 @@
 /**
  * The real Context: this process's streams, signals, environment and clock.
  *
- * The first SIGINT or SIGTERM aborts `signal`; the second runs what registered itself with onSecondSignal() and leaves
- * at once. What is printed by note() is made visible() (nothing a task printed reaches the terminal as a command); out()
+ * The first SIGINT or SIGTERM aborts `signal`; the second, and an error that nobody caught, runs what registered itself
+ * with onSecondSignal() and leaves at once. What is printed by note() is made visible() (nothing a task printed reaches the terminal as a command); out()
  * does so when stdout is a terminal and leaves bytes alone in a pipe, where a program reads them.
  */
-import { readFileSync } from "node:fs";
+import { readFileSync, writeSync } from "node:fs";
 import process from "node:process";
 import type { Context } from "../context.ts";
 import { EXIT, HarborError } from "../errors.ts";
@@ -34,15 +34,24 @@ export function processContext(options: { verbose?: boolean } = {}): ProcessCont
         abort.abort(new HarborError("aborted", `interrupted by ${name}`));
         return;
       }
-      for (const undo of undos) {
-        try {
-          undo();
-        } catch {
-          // on the way out: the next one still gets its turn
-        }
-      }
-      process.exit(interrupted);
+      leave(interrupted);
     });
+  const leave = (exit: number): never => {
+    for (const undo of undos) {
+      try {
+        undo();
+      } catch {
+        // on the way out: the next one still gets its turn
+      }
+    }
+    process.exit(exit);
+  };
+  const onBug = (error: unknown) => {
+    writeSync(2, visible(`bug: ${error instanceof Error ? error.stack : error}\n`));
+    leave(EXIT.no);
+  };
+  process.on("uncaughtException", onBug);
+  process.on("unhandledRejection", onBug);
   const nohup = ignoredFromTheStart(SIGHUP); // asked before the first handler: Deno 2.9.6 then takes all of them over
   onSignal("SIGINT", EXIT.interrupted);
   onSignal("SIGTERM", EXIT.terminated);

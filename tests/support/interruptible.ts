@@ -10,6 +10,8 @@ ctx.onSecondSignal(() => {
 ctx.onSecondSignal(() => void writeSync(1, "undone\n"));
 ctx.onSecondSignal(() => void writeSync(1, "forgotten\n"))();
 ctx.out("ready");
+if (process.argv.includes("throw")) setTimeout(() => JSON.parse("no JSON"), 1);
+if (process.argv.includes("reject")) Promise.reject(new Error("nobody waits for this"));
 const lingers = process.argv.includes("linger");
 await ctx.clock.sleep(60_000, ctx.signal).catch((reason) => ctx.out(`${reason.code}: ${reason.message}`));
 ctx.note("\x1b]0;title\x07");

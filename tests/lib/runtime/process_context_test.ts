@@ -43,6 +43,15 @@ test("the second signal undoes what registered itself and leaves with the exit c
   assert.equal(code, 130);
 });
 
+for (const [how, says] of [["throw", /^bug: SyntaxError/], ["reject", /^bug: Error: nobody waits for this/]] as const) {
+  test(`an error that nobody caught (${how}) undoes what registered itself and exits 1`, async () => {
+    const { code, out, err } = await signalled([how], []);
+    assert.equal(out.replace("ready\n", ""), "undone\n");
+    assert.match(err, says);
+    assert.equal(code, 1);
+  });
+}
+
 test("SIGHUP stays ignored under nohup", async () => {
   const { code, out } = await signalled([], [["ready", "SIGHUP"], ["ready", "SIGTERM"]], `trap '' HUP; exec "$@"`);
   assert.equal(out, "ready\naborted: interrupted by SIGTERM\n");
