@@ -66,7 +66,7 @@ async function endsWithin(ended: Promise<unknown>, ms: number): Promise<boolean>
 }
 
 /** Kills what a process of ours started, and what that started; not the process itself. Returns how many there were. */
-function endDescendants(root: number): number {
+export function endDescendants(root: number): number {
   const below = descendants(root, processTable());
   for (const pid of below) {
     try {

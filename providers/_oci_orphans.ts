@@ -11,14 +11,15 @@ import type { Clock } from "../lib/runtime/clock.ts";
 import { concerns, isAlive, type Owner, startTime, thisOwner } from "../lib/sandbox/owner.ts";
 import type { OwnerFilter } from "../lib/sandbox/provider.ts";
 import type { Program } from "./_oci_argv.ts";
+import { endDescendants } from "./_oci_build.ts";
 
 const VARIABLE = "GYM_HARBOR_OWNER";
 const OwnerText = z.object({ run: z.string(), host: z.string(), pid: z.number(), start: z.string() });
 
 /** A client that starts or removes a container is nearly done: it gets this long to end by itself. */
 const PATIENCE_MS = 10_000;
-/** A build or pull is asked to end and has this long to clean up. */
-const GRACE_MS = 5_000;
+/** A build whose step was ended tidies up by itself within this, or is asked to end. */
+const TIDY_MS = 5_000;
 const STEP_MS = 50;
 
 /** What a client's environment says of its owner. */
@@ -46,7 +47,10 @@ export function clientOf(program: Program, argv: string, environ: string): Omit<
   }
 }
 
-/** Sees the clients of dead owners end: those at work on a container by themselves, builds and pulls by a signal. */
+/**
+ * Sees the clients of dead owners end: those at work on a container by themselves; builds and pulls as in _oci_build.ts,
+ * by the end of their step, then by a signal. What hangs is killed.
+ */
 export async function endOrphans(
   program: Program,
   filter: OwnerFilter,
@@ -54,16 +58,17 @@ export async function endOrphans(
   signal: AbortSignal,
 ): Promise<void> {
   const started = clock.ticks();
-  const asked = new Set<number>();
+  const stepEnded = new Set<number>();
   for (let left = orphans(program, filter); left.length > 0; left = orphans(program, filter)) {
     const waited = clock.ticks() - started;
+    if (waited > PATIENCE_MS + TIDY_MS) return; // the engine itself hangs: the sweep says so
     for (const { pid, verb } of left) {
-      const isLong = verb === "build" || verb === "buildx" || verb === "pull";
-      if (waited > (isLong ? GRACE_MS : PATIENCE_MS)) signalGroup(pid, "SIGKILL");
-      else if (isLong && !asked.has(pid)) signalGroup(pid, "SIGTERM");
-      asked.add(pid);
+      if (waited > PATIENCE_MS) signalGroup(pid, "SIGKILL");
+      else if (["build", "buildx", "pull"].includes(verb)) {
+        if (!stepEnded.has(pid) && endDescendants(pid) > 0) stepEnded.add(pid);
+        else if (!stepEnded.has(pid) || waited > TIDY_MS) signalGroup(pid, "SIGTERM");
+      }
     }
-    if (waited > PATIENCE_MS + GRACE_MS) return; // the engine itself hangs: the sweep says so
     await clock.sleep(STEP_MS, signal);
   }
 }

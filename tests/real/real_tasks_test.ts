@@ -53,7 +53,7 @@ if (folder === undefined) {
         join(folder, truth.path),
         output.join(`${on}-${truth.path.replaceAll("/", "__")}`, "rollouts.jsonl"),
         ["--sandbox", on],
-        { timeoutMs: ONE_TASK_MS },
+        { timeoutMs: ONE_TASK_MS, env: placeholders(join(folder, truth.path, "task.toml")) },
       );
     for (const truth of chosen) {
       sandboxTest(sandbox, truth.path, async () => {
@@ -104,6 +104,12 @@ function check(run: RunFiles, truth: Truth, expected: Expected): void {
       assert.match(JSON.stringify(run.skipped), new RegExp(`not in this version: .*${expected.feature}`), told);
       assert.equal(run.code, 1, told);
   }
+}
+
+/** A value for every `${NAME}` without default that the task wants from this machine: the truth was made without keys. */
+function placeholders(tomlPath: string): Record<string, string> {
+  const names = [...readFileSync(tomlPath, "utf8").matchAll(/"\$\{(\w+)\}"/g)].map((match) => match[1]!);
+  return Object.fromEntries(names.filter((name) => process.env[name] === undefined).map((name) => [name, "unset"]));
 }
 
 function describe(expected: Expected): string {
