@@ -112,6 +112,7 @@ export async function evaluateTarget(
   } finally {
     view.close();
     forget();
+    await sandboxes.made?.[Symbol.asyncDispose]?.();
     if (!isKept(ctx.env, owner.run)) removeScratch(scratch);
   }
   await tellResult(result, paths, options, ctx);

@@ -259,4 +259,6 @@ export interface SandboxProvider {
   sweep(filter: OwnerFilter, signal: AbortSignal): Promise<SweepReport>;
   /** Removes everything of this run, synchronously and within seconds: the second Ctrl-C. */
   sweepNow(run: string): void;
+  /** Ends what it holds for a whole run (relays, proxies); sandboxes are closed by who opened them. */
+  [Symbol.asyncDispose]?(): Promise<void>;
 }

@@ -80,7 +80,13 @@ export function startCli(args: readonly string[], options: CliOptions = {}): Sta
     stdout: () => text(chunks.stdout),
     stderr: () => text(chunks.stderr),
     // Not child.kill(): Deno 2.9.6 then reports the signal as the end, whatever exit code the program chose.
-    kill: (signal) => void process.kill(child.pid!, signal),
+    kill(signal) {
+      try {
+        process.kill(child.pid!, signal);
+      } catch (error) {
+        if ((error as { code?: string }).code !== "ESRCH") throw error; // it ended by itself meanwhile
+      }
+    },
     wait: () => ended,
   };
 }
