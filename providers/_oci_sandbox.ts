@@ -64,6 +64,7 @@ export interface OciSandboxFacts {
 
 const ANSWER_MS = 20_000;
 const BEFORE_MS = 600_000;
+const COLLECT_MS = 60_000;
 const BRING_MS = 600_000;
 const REMOVE_MS = 30_000;
 const KEEP_BYTES = 1024 * 1024;
@@ -158,7 +159,10 @@ export class OciSandbox implements Sandbox {
   }
 
   download(from: string, to: string, limits: DownloadLimits, signal: AbortSignal): Promise<DownloadReport> {
-    return this.#guarded(() => this.#bring(from, to, limits, signal));
+    return this.#guarded(async () => {
+      await this.#ping(ANSWER_MS); // a folder may take minutes: a stopped shell must not
+      return await this.#bring(from, to, limits, signal);
+    });
   }
 
   read(path: string, maxBytes: number): Promise<Uint8Array> {
@@ -173,7 +177,7 @@ export class OciSandbox implements Sandbox {
 
   async alive(): Promise<Alive> {
     try {
-      await this.control.ask((n) => `gym_say ${n} here\n`, "here", { onMarker: () => {} }, 5_000);
+      await this.#ping(5_000);
       return { state: "running" };
     } catch {
       return await this.#evidence();
@@ -186,6 +190,10 @@ export class OciSandbox implements Sandbox {
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.#disposed ??= this.#kept ? this.#letGo() : this.#remove();
+  }
+
+  #ping(deadlineMs: number): Promise<void> {
+    return this.control.ask((n) => `gym_say ${n} here\n`, "here", { onMarker: () => {} }, deadlineMs);
   }
 
   // --- how a command runs ---
@@ -433,7 +441,7 @@ export class OciSandbox implements Sandbox {
       (n) => collectScript(n, files),
       "collected",
       { onMarker, onData: (chunk) => chunks?.push(chunk) },
-      BRING_MS,
+      COLLECT_MS,
       signal,
     );
     for (const { path, maxBytes } of files) {

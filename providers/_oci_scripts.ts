@@ -267,12 +267,13 @@ ${archive ? UNPACK : ""}exec </dev/null
   const { run, cwd, env, shell, sweep } = command;
   const exported = Object.entries(env).filter(([name]) => shellCanExport(name));
   const sweeping = sweep ? `gym_kill $$ "\${gym_start:-0}" ${id} 1 $$\n` : "";
+  // `exec`, because an argv means programs: no builtin, keyword, function or assignment of this shell.
   // The launcher's own stderr is closed off: shells write there how a child of theirs was killed.
   return `${head}${sweep ? KILL : ""}cd ${shellQuote(cwd)} 2>/dev/null || { gym_say cwd >&7; exit 1; }
 exec 2>/dev/null
 ${exported.map(([name, value]) => `export ${name}=${shellQuote(value)}\n`).join("")}export GYM_EXEC_ID=${id}
 gym_say run; gym_say run >&7
-${"argv" in run ? `${run.argv.map(shellQuote).join(" ")} 2>&7 7>&-` : runScript(shell, run.script)}
+${"argv" in run ? `(exec ${run.argv.map(shellQuote).join(" ")}) 2>&7 7>&-` : runScript(shell, run.script)}
 gym_c=$?
 ${sweeping}gym_say end "$gym_c"; gym_say end "$gym_c" >&7
 `;

@@ -117,6 +117,9 @@ const promises: Record<string, (bench: Bench) => Promise<void>> = {
     const words = ["a b", "", "$HOME", "`id`", "'", '"', "\\", "*", "é\n2"];
     const result = await box.exec({ ...sh(""), run: { argv: ["printf", "<%s>", ...words] } }, soon());
     assert.equal(result.stdout, words.map((word) => `<${word}>`).join(""));
+    for (const argv of [["if"], ["A=b"], ["no such program"]]) {
+      assert.equal((await box.exec({ ...sh(""), run: { argv } }, soon())).exitCode, 127, argv[0]);
+    }
   },
   "exec() keeps the streams apart and every byte in place": async ({ open }) => {
     await using box = await open();
