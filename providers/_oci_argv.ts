@@ -25,12 +25,15 @@ export interface RunRequest {
   extra: readonly string[];
 }
 
-/** Starts a sandbox with us attached: its first process is the control shell, as root, whatever the image starts. */
+/**
+ * Starts a sandbox with us attached: its first process is the control shell, as root, whatever the image starts. The
+ * engine itself removes it when it ends, also when we are gone by then.
+ */
 export function runArgv({ engine, path }: Program, request: RunRequest): string[] {
   const { name, labels, image, network, publicNetwork, limits, pids, extra } = request;
   const net = network === "no-network" ? "none" : network === "host" ? "host" : publicNetwork;
   return [
-    ...[path, "run", "-i", "--sig-proxy=false", "--name", name],
+    ...[path, "run", "-i", "--rm", "--sig-proxy=false", "--name", name],
     ...Object.entries(labels).flatMap(([key, value]) => ["--label", `${key}=${value}`]),
     // The attached client sees all output; a log beside it would only fill the disk.
     ...["--pull", "never", "--log-driver", "none", "--no-healthcheck", "--user", "0", "--workdir", "/"],
@@ -79,6 +82,23 @@ export function removeArgv({ engine, path }: Program, names: readonly string[]):
 }
 
 export const stateArgv = ({ path }: Program, name: string): string[] => [path, "container", "inspect", name];
+
+/** Whether the kernel's OOM killer struck in a container, as docker tells it also after the end; podman does not. */
+export const oomEventsArgv = ({ engine, path }: Program, name: string): string[] | undefined =>
+  engine === "podman" ? undefined : [
+    path,
+    "events",
+    "--since",
+    "1h",
+    "--until",
+    "0s",
+    "--filter",
+    `container=${name}`,
+    "--filter",
+    "event=oom",
+    "--format",
+    "{{.Action}}",
+  ];
 
 export const listArgv = (
   { path }: Program,

@@ -60,6 +60,11 @@ export class Control {
     return this.#errors.text();
   }
 
+  /** Whether the client has ended. */
+  get over(): boolean {
+    return this.#ended;
+  }
+
   get usable(): boolean {
     return !this.#ended && !this.#stuck;
   }

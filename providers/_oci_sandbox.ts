@@ -22,7 +22,7 @@ import type {
   Sandbox,
   SandboxSpec,
 } from "../lib/sandbox/provider.ts";
-import { copyInArgv, copyOutArgv, execArgv, type Program, removeArgv, stateArgv } from "./_oci_argv.ts";
+import { copyInArgv, copyOutArgv, execArgv, oomEventsArgv, type Program, removeArgv, stateArgv } from "./_oci_argv.ts";
 import { type Control, LineEnded, LineStuck } from "./_oci_control.ts";
 import { type ExecEnding, type Launched, runExec } from "./_oci_exec.ts";
 import {
@@ -66,6 +66,7 @@ const ANSWER_MS = 20_000;
 const BEFORE_MS = 600_000;
 const COLLECT_MS = 60_000;
 const BRING_MS = 600_000;
+const END_MS = 10_000;
 const REMOVE_MS = 30_000;
 const KEEP_BYTES = 1024 * 1024;
 /** Linux refuses to start a program with one longer string (MAX_ARG_STRLEN, 32 pages). */
@@ -189,7 +190,7 @@ export class OciSandbox implements Sandbox {
   }
 
   [Symbol.asyncDispose](): Promise<void> {
-    return this.#disposed ??= this.#kept ? this.#letGo() : this.#remove();
+    return this.#disposed ??= this.#kept ? this.#letGo() : this.#end();
   }
 
   #ping(deadlineMs: number): Promise<void> {
@@ -522,23 +523,27 @@ export class OciSandbox implements Sandbox {
 
   async #evidence(): Promise<Alive> {
     const { program, runner, env, gate } = this.deps;
-    const told = await gate.hold(() =>
-      runner.run(stateArgv(program, this.id), { env, deadlineMs: ANSWER_MS, graceMs: 0 })
-    );
-    const state = parsedState(told.stdout);
-    if (state === undefined) {
-      return {
-        state: "gone",
-        oomKilled: null,
-        exitCode: null,
-        text: engineFailure(told.stderr)?.line ?? decisiveLine(told.stderr),
-      };
+    if (!this.control.over) {
+      const told = await gate.hold(() =>
+        runner.run(stateArgv(program, this.id), { env, deadlineMs: ANSWER_MS, graceMs: 0 })
+      );
+      if (isRunning(told.stdout)) return { state: "running" };
+      const text = engineFailure(told.stderr)?.line ?? decisiveLine(told.stderr);
+      return { state: "gone", oomKilled: null, exitCode: null, text };
     }
-    if (state.Running && this.control.usable) return { state: "running" };
-    const exitCode = state.ExitCode ?? null;
-    // podman 4.3 says false also when the kernel did it: only a true is evidence.
-    const oomKilled = state.OOMKilled === true ? true : exitCode === 137 ? null : false;
-    return { state: "gone", oomKilled, exitCode, text: state.Error || state.Status || "" };
+    // The attached client ends with the exit code of the sandbox's first process.
+    const exitCode = await this.control.ended;
+    const oomKilled = exitCode === 137 ? await this.#oomEvent() : false;
+    return { state: "gone", oomKilled, exitCode, text: decisiveLine(this.control.errors) };
+  }
+
+  /** What the engine itself saw: docker tells of OOM kills, podman 4.3 does not. */
+  async #oomEvent(): Promise<true | null> {
+    const { program, runner, env } = this.deps;
+    const argv = oomEventsArgv(program, this.id);
+    if (argv === undefined) return null;
+    const told = await runner.run(argv, { env, deadlineMs: ANSWER_MS, graceMs: 0 });
+    return /\boom\b/.test(told.stdout) ? true : null;
   }
 
   #lost(alive: Extract<Alive, { state: "gone" }>): HarborError {
@@ -572,6 +577,18 @@ export class OciSandbox implements Sandbox {
     this.control.letGo(Math.ceil(this.facts.spec.ttlMs / 1000));
     await this.deps.clock.sleep(200);
     this.control.leave();
+  }
+
+  /** The sandbox ends when its line does, and the engine removes it: no further call of the engine. */
+  async #end(): Promise<void> {
+    this.control.close();
+    const late = new AbortController();
+    const ended = await Promise.race([
+      this.control.ended.then(() => true),
+      this.deps.clock.sleep(END_MS, late.signal).then(() => false, () => false),
+    ]);
+    late.abort();
+    if (!ended) await this.#remove();
   }
 
   async #remove(): Promise<void> {
@@ -625,19 +642,11 @@ function checkVariables(env: Readonly<Record<string, string>>): void {
   }
 }
 
-interface State {
-  Running?: boolean;
-  Status?: string;
-  ExitCode?: number;
-  OOMKilled?: boolean;
-  Error?: string;
-}
-
-function parsedState(stdout: string): State | undefined {
+function isRunning(inspected: string): boolean {
   try {
-    return (JSON.parse(stdout) as { State?: State }[])[0]?.State;
+    return (JSON.parse(inspected) as { State?: { Running?: boolean } }[])[0]?.State?.Running === true;
   } catch {
-    return undefined;
+    return false;
   }
 }
 

@@ -124,6 +124,13 @@ gym_plain() {
 }
 `;
 
+/** gym_size FILE: sets gym_b without reading the file, as BusyBox's wc would (3 GiB of nothing: a minute). */
+const SIZE = `gym_size() {
+  set -- $(ls -ln "$1")
+  gym_b=$5
+}
+`;
+
 /** gym_oom: sets gym_o to the kernel's count of OOM kills in this container's cgroup (v2, then v1), or "". */
 const OOM = `gym_oom() {
   gym_o=
@@ -152,7 +159,7 @@ export function setupScript({ ttlSeconds, workdir, workdirOwner, script }: Setup
   const own = workdirOwner === undefined ? ":" : `chown ${shellQuote(workdirOwner)} ${dir} </dev/null 1>&2`;
   // The owner may be a user that the script makes.
   return `umask 022
-${SAY}${STAT}${KILL}${PATHS}${OOM}
+${SAY}${STAT}${KILL}${PATHS}${SIZE}${OOM}
 ( trap - TERM HUP INT; sleep ${ttlSeconds} && kill -KILL $$ ) </dev/null >/dev/null 2>&1 &
 gym_own=:
 [ -d ${dir} ] || { gym_own= && mkdir -p ${dir}; } </dev/null 1>&2
@@ -210,7 +217,7 @@ export function collectScript(n: number, files: readonly { path: string; maxByte
     return `( if ! gym_plain ${file}; then gym_say ${n} refused ${index} a symbolic link
 elif [ ! -e ${file} ]; then gym_say ${n} absent ${index}
 elif [ ! -f ${file} ]; then gym_say ${n} refused ${index} not a regular file
-elif gym_b=$(wc -c < ${file}) && [ "$gym_b" -gt ${maxBytes} ]; then gym_say ${n} refused ${index} larger than ${maxBytes} bytes, it has $gym_b
+elif gym_size ${file} && [ "\${gym_b:-0}" -gt ${maxBytes} ]; then gym_say ${n} refused ${index} larger than ${maxBytes} bytes, it has $gym_b
 else gym_say ${n} file ${index}; head -c ${maxBytes + 1} < ${file}
 fi ) </dev/null
 `;

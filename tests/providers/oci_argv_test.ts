@@ -32,7 +32,7 @@ test("runArgv() starts our own shell as root, attached, labelled, never pulling"
     assert.match(
       words(argv),
       new RegExp(
-        `^${program.path} run -i --sig-proxy=false --name gym-harbor-r-0-0-agent --label gym-harbor.run=r --label gym-harbor.pid=1 --pull never --log-driver none --no-healthcheck --user 0 --workdir / `,
+        `^${program.path} run -i --rm --sig-proxy=false --name gym-harbor-r-0-0-agent --label gym-harbor.run=r --label gym-harbor.pid=1 --pull never --log-driver none --no-healthcheck --user 0 --workdir / `,
       ),
     );
     assert.match(words(argv), / --entrypoint \/bin\/sh sha256:1f -c /);
