@@ -58,6 +58,8 @@ export function hasForeignSockets(table: string): boolean {
 export class Networks {
   #free: Held[] = [];
   #all = new Set<Held>();
+  /** Started ahead of need and not asked for yet. */
+  #warming: Promise<Held> | undefined;
 
   constructor(
     private readonly machine: Machine,
@@ -69,7 +71,9 @@ export class Networks {
     for (let held = this.#free.pop(); held !== undefined; held = this.#free.pop()) {
       if (!held.gone) return held;
     }
-    return await this.#start();
+    const warming = this.#warming;
+    this.#warming = undefined;
+    return await (warming ?? this.#start());
   }
 
   /** Gives a network back after its sandbox ended. */
@@ -80,9 +84,11 @@ export class Networks {
     else this.#end(held);
   }
 
-  /** Starts one ahead of need, while tasks are prepared. */
-  async warm(): Promise<void> {
-    if (this.#all.size === 0) this.#free.push(await this.#start());
+  /** Starts one ahead of need, while tasks are prepared; who asks for it hears how that went. */
+  warm(): void {
+    if (this.#all.size > 0 || this.#warming !== undefined) return;
+    this.#warming = this.#start();
+    this.#warming.catch(() => {});
   }
 
   close(): void {

@@ -4,14 +4,18 @@
 import {
   chmodSync,
   copyFileSync,
+  existsSync,
+  lstatSync,
   mkdirSync,
   readdirSync,
   readFileSync,
   renameSync,
+  rmdirSync,
   rmSync,
   symlinkSync,
   writeFileSync,
 } from "node:fs";
+import { rm } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { Buffer } from "node:buffer";
@@ -73,12 +77,23 @@ export interface OpenRequest {
   way: Way;
   network: Network;
   networks: Networks | undefined;
-  /** Folder of this sandbox on this machine; must not exist. */
+  /** Folder of this sandbox on this machine, empty. */
   base: string;
+  folders: Folders;
   id: string;
   maxProcesses: number;
   runner: Runner;
   clock: Clock;
+}
+
+/** Folders that a provider's sandboxes share. Absolute. */
+export interface Folders {
+  /** Control folders whose named pipes are ready for another sandbox. */
+  controls: string[];
+  /** Makes an empty control folder. */
+  makeControl(): string;
+  /** Takes a sandbox's folder out of the way now and removes it in its own time. */
+  discard(base: string): Promise<void>;
 }
 
 const PIPES = Array.from({ length: 8 }, (_, at) => ({ stdout: `${at}o`, stderr: `${at}e` }));
@@ -91,13 +106,15 @@ const INSIDE_MS = 600_000;
 
 /** Starts a sandbox. Leaves nothing behind when it throws "sandbox.failed". */
 export async function openSandbox(request: OpenRequest, signal: AbortSignal): Promise<HostSandbox> {
-  const { spec, machine, base, runner } = request;
+  const { spec, base, runner } = request;
   const held = request.network === "public" ? await request.networks!.take() : undefined;
+  const known = request.folders.controls.pop();
+  const control = known ?? request.folders.makeControl();
   const groups = makeGroups(request.id, spec.limits, request.maxProcesses);
   let started: Started | undefined;
   try {
-    const plan = layOut(request);
-    const argv = startArgv(request, held, groups);
+    const plan = layOut(request, control);
+    const argv = startArgv(request, known === undefined ? control : undefined, held, groups);
     note(base, {
       id: request.id,
       owner: spec.owner,
@@ -105,7 +122,7 @@ export async function openSandbox(request: OpenRequest, signal: AbortSignal): Pr
       created: new Date().toISOString(),
     });
     started = await runner.start(argv, { cwd: base, env: { PATH } });
-    const box = await connect(request, plan, started, groups, held, signal);
+    const box = await connect(request, plan, control, started, groups, held, signal);
     try {
       await box.seed(signal);
     } catch (error) {
@@ -118,15 +135,16 @@ export async function openSandbox(request: OpenRequest, signal: AbortSignal): Pr
     await started?.ended;
     await removeGroups(groups.folders, request.clock);
     if (held !== undefined) request.networks!.give(held);
-    await removeBase(base, machine, runner);
+    await request.folders.discard(base);
     throw error;
   }
 }
 
-function layOut(request: OpenRequest): MountPlan {
+function layOut(request: OpenRequest, control: string): MountPlan {
   const { base, machine, mask, way } = request;
   const plan = planMounts({
     base,
+    control,
     storage: way.storage,
     folders: machine.view.folders,
     links: machine.view.links,
@@ -134,7 +152,7 @@ function layOut(request: OpenRequest): MountPlan {
     copies: machine.view.files,
     lowers: (folder) => [
       ...request.layers.flatMap((layer) => layer.up[folder] ?? []),
-      ...(exists(join(mask.layer, folder)) ? [join(mask.layer, folder)] : []),
+      ...(existsSync(join(mask.layer, folder)) ? [join(mask.layer, folder)] : []),
     ],
     rootLowers: request.layers.map((layer) => layer.root),
     covered: mask.hidden.map((path) => ({ path, folder: isFolder(path) })),
@@ -144,7 +162,6 @@ function layOut(request: OpenRequest): MountPlan {
     sysPaths: machine.sysPaths,
   });
   const tree = join(base, way.storage === "memory" ? "skeleton" : "tree");
-  mkdirSync(join(base, "ctl"), { recursive: true, mode: 0o700 });
   mkdirSync(join(base, "tree"), { mode: 0o755 });
   if (tree !== join(base, "tree")) mkdirSync(tree, { mode: 0o755 });
   for (const { path, mode } of plan.folders) {
@@ -166,7 +183,12 @@ function copyReadable(source: string, target: string): void {
   }
 }
 
-function startArgv(request: OpenRequest, held: HeldNetwork | undefined, groups: Groups): string[] {
+function startArgv(
+  request: OpenRequest,
+  newControl: string | undefined,
+  held: HeldNetwork | undefined,
+  groups: Groups,
+): string[] {
   const { machine, spec, base, way } = request;
   const own = request.network === "no-network";
   const init = initProgram({
@@ -183,8 +205,9 @@ function startArgv(request: OpenRequest, held: HeldNetwork | undefined, groups: 
     ...(!groups.holds.pids && { maxProcesses: request.maxProcesses }),
     ownUserNamespace: machine.mode === "user",
     ttlSeconds: spec.ttlMs / 1000,
-    pipes: PIPES.flatMap((pair) => [pair.stdout, pair.stderr]),
-    env: { PATH },
+    pipes: newControl === undefined
+      ? []
+      : PIPES.flatMap(({ stdout, stderr }) => [join(newControl, stdout), join(newControl, stderr)]),
   });
   // A joined network brings its user namespace along.
   const user = machine.ids === "all" || held !== undefined ? [] : USER_NAMESPACE[machine.ids];
@@ -228,6 +251,7 @@ function pickCpus(cpus: number): string | undefined {
 async function connect(
   request: OpenRequest,
   plan: MountPlan,
+  control: string,
   started: Started,
   groups: Groups,
   held: HeldNetwork | undefined,
@@ -249,7 +273,7 @@ async function connect(
       session = new Session(started, {
         runner: request.runner,
         clock: request.clock,
-        control: join(base, "ctl"),
+        control,
         setpriv: request.machine.programs.setpriv,
         init,
       });
@@ -280,7 +304,8 @@ async function connect(
     groups: groups.folders,
     created: new Date().toISOString(),
   });
-  return new HostSandbox(request, plan, started, session!, init!, groups, held);
+  rmdirSync(`/proc/${init!}/root/.old`); // nothing of a task runs yet
+  return new HostSandbox(request, plan, control, started, session!, init!, groups, held);
 }
 
 function note(base: string, state: SandboxState): void {
@@ -289,30 +314,37 @@ function note(base: string, state: SandboxState): void {
 
 /** Removes a sandbox's folder; what other ids than ours wrote there goes from inside a user namespace. */
 export async function removeBase(base: string, machine: Pick<Machine, "ids">, runner: Runner): Promise<void> {
-  if (removeBaseNow(base)) return;
-  if (machine.ids === "ranges") {
-    await runner.run(["unshare", ...USER_NAMESPACE.ranges, "rm", "-rf", "--", base], {
-      env: { PATH },
-      deadlineMs: 60_000,
-    });
-  } else {
-    await runner.run(["chmod", "-R", "u+rwX", base], { env: { PATH }, deadlineMs: 60_000 });
-    removeBaseNow(base);
+  try {
+    unlockWork(base);
+    await rm(base, { recursive: true, force: true });
+  } catch {
+    const options = { env: { PATH }, deadlineMs: 60_000 };
+    if (machine.ids === "ranges") {
+      await runner.run(["unshare", ...USER_NAMESPACE.ranges, "rm", "-rf", "--", base], options);
+    } else {
+      await runner.run(["chmod", "-R", "u+rwX", base], options);
+      await rm(base, { recursive: true, force: true });
+    }
   }
 }
 
-/** Whether it is gone. */
-export function removeBaseNow(base: string): boolean {
+/** The same without giving way, as far as our own id may. */
+export function removeBaseNow(base: string): void {
   try {
-    // overlay makes `work` with mode 000 (6.18): a plain owner cannot even list it.
-    const works = join(base, "tree/wk");
-    for (const name of exists(works) ? readdirSync(works) : []) {
-      if (exists(join(works, name, "work"))) chmodSync(join(works, name, "work"), 0o700);
-    }
+    unlockWork(base);
     rmSync(base, { recursive: true, force: true });
-    return true;
   } catch {
-    return false;
+    // goes with the run's scratch folder
+  }
+}
+
+/** Overlays make `work` with mode 000 (6.18): a plain owner cannot even list it. */
+function unlockWork(base: string): void {
+  const works = join(base, "tree/wk");
+  if (!existsSync(works)) return;
+  for (const name of readdirSync(works)) {
+    const work = join(works, name, "work");
+    if (existsSync(work)) chmodSync(work, 0o700);
   }
 }
 
@@ -332,6 +364,7 @@ export class HostSandbox implements Sandbox {
   constructor(
     private readonly request: OpenRequest,
     private readonly plan: MountPlan,
+    private readonly control: string,
     private readonly started: Started,
     private readonly session: Session,
     private readonly init: number,
@@ -477,13 +510,13 @@ export class HostSandbox implements Sandbox {
     }
     // The target belongs to another id of our range: the sandbox's own root fetches the files from the control folder.
     const name = `tree-${this.request.clock.ticks()}`;
-    await putTree(join(this.request.base, "ctl"), { ...tree, to: name });
+    await putTree(this.control, { ...tree, to: name });
     const done = await this.#asRoot(
       `mkdir -p "$GYM_TO" && cp -a --no-preserve=ownership "$GYM_FROM/." "$GYM_TO/"`,
       { GYM_TO: tree.to, GYM_FROM: `${CONTROL}/${name}` },
       () => {},
     );
-    rmSync(join(this.request.base, "ctl", name), { recursive: true, force: true });
+    rmSync(join(this.control, name), { recursive: true, force: true });
     if (done.exitCode !== 0) {
       throw new HarborError("transfer.failed", `Cannot carry ${tree.from} to ${tree.to}: ${done.stderr.trim()}`);
     }
@@ -604,7 +637,8 @@ export class HostSandbox implements Sandbox {
     this.session.close();
     if (this.held !== undefined) this.request.networks!.give(this.held);
     await removeGroups(this.groups.folders, this.request.clock);
-    await removeBase(this.request.base, this.request.machine, this.request.runner);
+    if (this.session.idle) this.request.folders.controls.push(this.control);
+    await this.request.folders.discard(this.request.base);
   }
 
   /** Kills everything inside and waits until it is gone. */
@@ -733,14 +767,6 @@ head -c ${maxBytes + 1} <"$GYM_PATH"`;
 
 const said = (stderr: string): string => (stderr.trim() === "" ? "" : `: ${stderr.trim()}`);
 
-function exists(path: string): boolean {
-  try {
-    return readdirSync(path) !== undefined;
-  } catch {
-    return false;
-  }
-}
-
 function isFolder(path: string): boolean {
-  return exists(path);
+  return lstatSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
 }

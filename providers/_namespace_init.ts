@@ -59,10 +59,8 @@ export interface InitRequest {
   ownUserNamespace: boolean;
   /** The sandbox ends by itself after this many seconds without a word from us. */
   ttlSeconds: number;
-  /** Named pipes to make in the control folder. */
+  /** Named pipes to make; none when the control folder has them from an earlier sandbox. */
   pipes: readonly string[];
-  /** Environment of SESSION; commands bring their own. */
-  env: Readonly<Record<string, string>>;
 }
 
 /** INIT: exits with the failing step's message on stderr; prints `P <pid of PID 1 as this machine counts>` first. */
@@ -80,13 +78,13 @@ export function initProgram(request: InitRequest): string {
     const size = request.memory.sizeKb === undefined ? "" : `,size=${request.memory.sizeKb}k`;
     steps.push(`mount -t tmpfs -o mode=755,nodev${size} tmpfs tree`, "cp -a skeleton/. tree/");
   }
-  steps.push(`mkfifo -m 600 ${request.pipes.map((name) => `ctl/${name}`).join(" ")}`, "mount --fstab fstab -a");
+  if (request.pipes.length > 0) steps.push(`mkfifo -m 600 ${request.pipes.map(q).join(" ")}`);
+  steps.push("mount --fstab fstab -a");
   if (request.loopback !== undefined) steps.push(request.loopback.map(q).join(" "));
-  steps.push("cd tree/root", "pivot_root . .old", "umount -l /.old", "rmdir /.old");
-  const environment = Object.entries(request.env).map(([name, value]) => q(`${name}=${value}`)).join(" ");
+  steps.push("cd tree/root", "pivot_root . .old", "umount -l /.old");
   steps.push(
-    `exec env -i ${environment} ${q(request.setpriv)} --bounding-set ${capabilitySet(request.sharedNetwork)} ` +
-      `--inh-caps -all ${q(request.bash)} --norc --noprofile -c ${q(sessionProgram(request))} gym-harbor`,
+    `exec ${q(request.setpriv)} --bounding-set ${capabilitySet(request.sharedNetwork)} --inh-caps -all ` +
+      `${q(request.bash)} --norc --noprofile -c ${q(sessionProgram(request))} gym-harbor`,
   );
   return steps.join("\n");
 }

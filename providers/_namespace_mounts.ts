@@ -2,7 +2,7 @@
  * The mounts of a sandbox as one fstab, for one `mount --fstab FILE -a` (25 single `mount` calls cost 40 ms more). Pure.
  *
  * Layout of a sandbox's folder `base`: `tree/{root,up,wk}` (the root folder, the sandbox's writes, overlay's work
- * folders) and `ctl` (the control folder, visible inside at CONTROL, read-only). Overlay options are relative to `base`,
+ * folders). The control folder lies elsewhere and is visible inside at CONTROL, read-only. Overlay options are relative to `base`,
  * from where `mount` runs: they end at 4,096 bytes and know no quoting, paths of users do.
  *
  * Kernel facts (6.18, util-linux 2.38): `userxattr` makes overlays work for a plain user (5.11; tmpfs uppers 6.6); a
@@ -56,6 +56,8 @@ export interface Layer {
 export interface MountRequest {
   /** Absolute. */
   base: string;
+  /** The control folder, absolute. */
+  control: string;
   storage: Storage;
   /** Absolute folders of this machine to show. */
   folders: readonly string[];
@@ -169,7 +171,7 @@ export function planMounts(request: MountRequest): MountPlan {
       if (request.folders.includes("/var")) add("tmpfs", root + path, "tmpfs", "nosuid,nodev,mode=1777");
     }
   }
-  add(`${base}/ctl`, root + CONTROL, "none", "bind,ro,nodev,nosuid");
+  add(request.control, root + CONTROL, "none", "bind,ro,nodev,nosuid");
   for (const name of DEVICES) add(`/dev/${name}`, `${root}/dev/${name}`, "none", "bind");
   add("tmpfs", `${root}/dev/shm`, "tmpfs", "nosuid,nodev,mode=1777");
   const tty = request.ttyGroup ? ",gid=5" : "";

@@ -205,6 +205,11 @@ export class Session {
     for (const reader of this.#readers) reader.close();
   }
 
+  /** Whether every pipe has ended: the control folder may serve another sandbox. */
+  get idle(): boolean {
+    return this.#readers.size === 0;
+  }
+
   /** All processes of the sandbox but PID 1, as this machine counts them. */
   processes(): number[] {
     return descendants(this.deps.init).map((one) => one.pid);

@@ -7,7 +7,7 @@
  * lines of a Dockerfile are run (default `no-install`); `storage=disk|memory|read-only` fixes where writes go, which is
  * otherwise found out by trying; `pids_limit=N` bounds the processes of one sandbox (4096).
  */
-import { existsSync, mkdirSync, readdirSync, readFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import type { Emit } from "../lib/events.ts";
@@ -36,6 +36,7 @@ import { Networks } from "./_host_networks.ts";
 import { findHidden, makeMask, type Mask } from "./_host_private.ts";
 import { type Proxy, startProxy } from "./_host_proxy.ts";
 import {
+  type Folders,
   type HostSandbox,
   openSandbox,
   removeBase,
@@ -51,6 +52,9 @@ import { killAll } from "./_namespace_tree.ts";
 const FOLDER = /^host-[a-z0-9]{8}$/;
 /** Folder of sandboxes in it. */
 const BOXES = "boxes";
+
+/** Folders of ended sandboxes that may wait for their removal. */
+const MOST_DISCARDED = 32;
 
 const STORAGES: Storage[] = ["disk", "memory", "read-only"];
 const RUN_MODES = ["all", "no-install", "skip"] as const;
@@ -96,6 +100,7 @@ export class HostProvider implements SandboxProvider {
   readonly #folder: string;
   readonly #shared = new Shared<unknown>();
   readonly #open = new Set<HostSandbox>();
+  readonly #folders: Folders;
   #way: Way;
   #wayProven = false;
   #next = 0;
@@ -105,6 +110,15 @@ export class HostProvider implements SandboxProvider {
   constructor(private readonly deps: ProviderDeps) {
     this.#options = readOptions(deps.options);
     this.#folder = join(deps.scratch, `host-${newRunId()}`);
+    this.#folders = {
+      controls: [],
+      makeControl: () => {
+        const folder = join(this.#folder, `control-${++this.#next}`);
+        mkdirSync(folder, { mode: 0o700 });
+        return folder;
+      },
+      discard: (base) => this.#discard(base),
+    };
     this.#way = { storage: this.#options.storage ?? "disk", sysfs: true };
   }
 
@@ -126,7 +140,7 @@ export class HostProvider implements SandboxProvider {
       open: (spec) => this.#openBox(spec, signal, []),
     }, signal);
     this.#refuseOtherUsers(machine, need, image);
-    if (this.#networkOf(need.network) === "public") (await this.#publicNetworks(machine)).warm().catch(() => {});
+    if (this.#networkOf(need.network) === "public") (await this.#publicNetworks(machine)).warm();
     return image;
   }
 
@@ -196,6 +210,7 @@ export class HostProvider implements SandboxProvider {
           network,
           networks,
           base,
+          folders: this.#folders,
           id: `gym-harbor-${spec.owner.run}-${serial}`,
           maxProcesses: this.#options.pids_limit,
           runner: this.deps.runner,
@@ -225,6 +240,28 @@ export class HostProvider implements SandboxProvider {
     if (this.#options.storage !== undefined || next === undefined || !/mount/.test(said)) return false;
     this.#way = { ...failed, storage: next };
     return true;
+  }
+
+  #discarding: Promise<void> = Promise.resolve();
+  #discarded = 0;
+
+  /**
+   * A sandbox's folder is renamed away at once and removed while others work: a busy disk takes a hundred milliseconds
+   * for what costs the CPU five. Only a long backlog is waited for; what is left at the end goes with the scratch folder.
+   */
+  async #discard(base: string): Promise<void> {
+    const trash = join(this.#folder, `trash-${++this.#next}`);
+    rmSync(join(base, STATE), { force: true });
+    try {
+      renameSync(base, trash);
+    } catch {
+      return; // swept meanwhile
+    }
+    const machine = await this.#machine();
+    this.#discarded++;
+    this.#discarding = this.#discarding.then(() => removeBase(trash, machine, this.deps.runner)).catch(() => {})
+      .finally(() => this.#discarded--);
+    if (this.#discarded > MOST_DISCARDED) await this.#discarding;
   }
 
   #networkOf(asked: Network): Network {

@@ -89,7 +89,6 @@ test("initProgram() drops rights before anything of a task can run, and never by
     ownUserNamespace: false,
     ttlSeconds: 10,
     pipes: ["0o"],
-    env: { PATH: "/bin" },
   });
   const order = ["cgroup.procs", "mount --fstab", "pivot_root", "umount -l", "--bounding-set"].map((step) =>
     program.indexOf(step)

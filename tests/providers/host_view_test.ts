@@ -96,6 +96,7 @@ test("isPrivate() counts what only its owner or group may read, and for a plain 
 
 const REQUEST: MountRequest = {
   base: "/tmp/b",
+  control: "/tmp/c",
   storage: "disk",
   folders: ["/usr", "/usr/local"],
   links: { "/bin": "usr/bin" },
