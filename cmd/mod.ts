@@ -1,5 +1,6 @@
 /**
- * The command table and the way from an argv to an exit code. Commands load lazily, so `--version` costs no parser.
+ * The command table and the way from an argv to an exit code. Commands load lazily, so `--version`, which scripts poll and
+ * which is small enough to be here from the start, costs no parser.
  *
  * A command module exports `parse(argv) → Options` (pure, by parseWith of _options.ts) and `run(options, ctx) → exit
  * code`. A new command is that file, its line in COMMANDS and a golden file of its help. The first words of the command
@@ -10,6 +11,7 @@ import { EXIT, exitCodeOf, HarborError, isAbort } from "../lib/errors.ts";
 import { programName } from "../lib/runtime/self.ts";
 import { groupHelp, HelpShown, programHelp, spellings } from "./_help.ts";
 import { LATER_COMMANDS } from "./_later.ts";
+import * as version from "./version.ts";
 
 export interface CommandModule<O> {
   parse(argv: string[]): O;
@@ -130,7 +132,7 @@ export const COMMANDS: Entry[] = [
     aliases: ["--version", "-V"],
     about: "print the version",
     section: MACHINE,
-    load: lazy(() => import("./version.ts")),
+    load: lazy(() => Promise.resolve(version)),
   },
   {
     name: "relay",

@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { judged, median, type Row } from "./row.ts";
 
-const RUNS = 25;
+const RUNS = 41;
 const bun = join(import.meta.dirname!, "..", "node_modules", ".bin", "bun");
 
 export function bench(binary: string): Promise<Row[]> {
@@ -23,7 +23,7 @@ export function bench(binary: string): Promise<Row[]> {
       "--version",
     ], [binary, "-h"]]);
     return Promise.resolve([
-      judged({ name: "start: an empty Bun binary", value: floor!, unit: "ms" }),
+      judged({ name: "start: an empty Bun binary", value: median(floor!), unit: "ms" }),
       judged({
         name: "start: --version",
         value: version!,
@@ -36,15 +36,15 @@ export function bench(binary: string): Promise<Row[]> {
         unit: "×",
         limit: 2.5,
       }),
-      judged({ name: "start: -h", value: help!, unit: "ms", limit: 90 }),
+      judged({ name: "start: -h", value: median(help!), unit: "ms", limit: 90 }),
     ]);
   } finally {
     rmSync(folder, { recursive: true });
   }
 }
 
-/** Median wall time of each program, in milliseconds. */
-function alternating(runs: number, argvs: string[][]): number[] {
+/** Wall times of each program, round by round, in milliseconds. */
+function alternating(runs: number, argvs: string[][]): number[][] {
   const times: number[][] = argvs.map(() => []);
   for (let run = -1; run < runs; run++) { // the first round warms the page cache
     for (const [index, [program, ...args]] of argvs.entries()) {
@@ -58,5 +58,5 @@ function alternating(runs: number, argvs: string[][]): number[] {
       if (run >= 0) times[index]!.push(performance.now() - began);
     }
   }
-  return times.map(median);
+  return times;
 }
