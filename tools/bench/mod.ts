@@ -12,20 +12,14 @@ import type { Bench, Row } from "./row.ts";
 const BENCHES = ["start", "check", "digest", "host", "engines"];
 
 const here = import.meta.dirname!;
-const binary = resolve(
-  process.env.GYM_HARBOR_BIN ?? join(here, "..", "..", "dist", "gym-harbor"),
-);
+const binary = resolve(process.env.GYM_HARBOR_BIN ?? join(here, "..", "..", "dist", "gym-harbor"));
 const wanted = process.argv.slice(2);
 const unknown = wanted.filter((name) => !BENCHES.includes(name));
-if (unknown.length > 0) {
-  fail(`unknown bench '${unknown[0]}'; there are ${BENCHES.join(", ")}`);
-}
+if (unknown.length > 0) fail(`unknown bench '${unknown[0]}'; there are ${BENCHES.join(", ")}`);
 if (!existsSync(binary)) fail(`${binary} is not there: deno task compile`);
 
 const rows: Row[] = [];
-for (
-  const name of BENCHES.filter((one) => wanted.length === 0 || wanted.includes(one))
-) {
+for (const name of BENCHES.filter((one) => wanted.length === 0 || wanted.includes(one))) {
   const file = join(here, `${name}.ts`);
   if (!existsSync(file)) continue;
   const { bench } = await import(file) as { bench: Bench };
@@ -34,13 +28,7 @@ for (
     process.stderr.write(line(row));
   }
 }
-process.stdout.write(
-  JSON.stringify(
-    { cpu: cpus()[0]?.model ?? "", cpus: cpus().length, rows },
-    null,
-    2,
-  ) + "\n",
-);
+process.stdout.write(JSON.stringify({ cpu: cpus()[0]?.model ?? "", cpus: cpus().length, rows }, null, 2) + "\n");
 process.exitCode = rows.every((row) => row.ok) ? 0 : 1;
 
 function line({ name, value, unit, limit, better, ok, note }: Row): string {
