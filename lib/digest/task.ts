@@ -5,7 +5,7 @@
  */
 import { hash } from "node:crypto";
 import { readFileSync } from "node:fs";
-import { HarborError } from "../errors.ts";
+import { errno, HarborError } from "../errors.ts";
 import { parsePatterns, verdictOn } from "../files/gitignore.ts";
 import { reasonOf } from "../files/reason.ts";
 import type { Entry } from "../files/tree.ts";
@@ -57,8 +57,9 @@ export function hashTask(task: string | TaskTree, options: HashOptions = {}): Ta
     try {
       return compute();
     } catch (error) {
-      if (!(error instanceof HarborError)) throw error;
-      problems.push({ hash: name, message: error.message, hint: error.hint });
+      if (error instanceof HarborError) problems.push({ hash: name, message: error.message, hint: error.hint });
+      else if (errno(error) !== undefined) problems.push({ hash: name, message: `Cannot read it: ${reasonOf(error)}` });
+      else throw error;
       return null;
     }
   };

@@ -66,15 +66,17 @@ function parseLine(line: string, dialect: Dialect): Pattern | undefined {
   if (anywhere && segments.length === 1 && segments[0] === "*") segments.pop();
   if (segments.length === 0) return { negative, regex: folderOnly ? (dialect === "git" ? /\// : /\/$/) : ALL };
 
-  let source = anywhere ? "^(?:[^\\n]+/)?" : "^";
-  for (const [index, segment] of segments.entries()) {
-    if (segment === "**") continue;
-    source += segments[index - 1] === "**" ? "/(?:[^\\n]+/)?" : index > 0 ? "/" : "";
-    const found = segmentSource(segment, dialect);
-    if (found === undefined) return undefined;
-    source += found;
-  }
+  const writer = new RegexWriter(dialect);
+  const groups = splitAt(segments, "**").map((group) => group.map((segment) => writer.segment(segment)).join("/"));
+  if (writer.dropped) return undefined;
+  const source = writer.path(groups, anywhere);
   return { negative, regex: new RegExp(source + endSource(dialect, below, folderOnly, segments.at(-1) === "*"), "u") };
+}
+
+function splitAt(segments: readonly string[], separator: string): string[][] {
+  const groups: string[][] = [[]];
+  for (const segment of segments) segment === separator ? groups.push([]) : groups.at(-1)!.push(segment);
+  return groups.filter((group) => group.length > 0);
 }
 
 function endSource(dialect: Dialect, below: boolean, folderOnly: boolean, lastIsStar: boolean): string {
@@ -84,25 +86,65 @@ function endSource(dialect: Dialect, below: boolean, folderOnly: boolean, lastIs
   return lastIsStar ? "$" : "(?:/|$)";
 }
 
-/** Undefined for a pattern that is to be dropped. Throws for a backslash with nothing behind it. */
-function segmentSource(segment: string, dialect: Dialect): string | undefined {
-  if (segment === "*") return "[^/]+";
-  let source = "";
-  for (let at = 0; at < segment.length; at++) {
-    const letter = segment[at]!;
-    if (letter === "*") source += "[^/]*";
-    else if (letter === "?") source += "[^/]";
-    else if (letter === "[") {
-      const found = classAt(segment, at);
-      if (found === undefined && dialect === "harbor") return undefined;
-      source += found?.source ?? "\\[";
-      at = found?.end ?? at;
-    } else if (letter === "\\") {
-      if (++at === segment.length) throw new Error("nothing after the backslash");
-      source += literal(segment[at]!);
-    } else source += literal(letter);
+/**
+ * Writes patterns as regular expressions that a hostile one cannot make slow: what follows a star is taken where it
+ * first occurs and not given back, which for such patterns finds every match. A look-ahead with a back reference does
+ * not give back in JavaScript.
+ */
+class RegexWriter {
+  /** A `[` that nothing closes was met where that drops the pattern. */
+  dropped = false;
+  #held = 0;
+
+  constructor(readonly dialect: Dialect) {}
+
+  /** Groups of folders with any number of folders between them, and before them where it may begin anywhere. */
+  path(groups: readonly string[], anywhere: boolean): string {
+    const parts = groups.map((group, index) => {
+      if (index === 0 && !anywhere) return group;
+      if (index === groups.length - 1) return `(?:[^\\n]+/)?${group}`;
+      return this.#hold(`(?:[^\\n]+?/)??${group}(?=/)`);
+    });
+    return `^${parts.join("/")}`;
   }
-  return source;
+
+  /** One folder or file name. Throws for a backslash with nothing behind it. */
+  segment(text: string): string {
+    if (this.dropped) return "";
+    if (text === "*") return "[^/]+";
+    const pieces = [""];
+    for (let at = 0; at < text.length; at++) {
+      const letter = text[at]!;
+      if (letter === "*") {
+        if (text[at - 1] !== "*" || pieces.length === 1) pieces.push("");
+        continue;
+      }
+      let piece: string;
+      if (letter === "?") piece = "[^/]";
+      else if (letter === "[") {
+        const found = classAt(text, at);
+        if (found === undefined && this.dialect === "harbor") {
+          this.dropped = true;
+          return "";
+        }
+        piece = found?.source ?? "\\[";
+        at = found?.end ?? at;
+      } else if (letter === "\\") {
+        if (++at === text.length) throw new Error("nothing after the backslash");
+        piece = literal(text[at]!);
+      } else piece = literal(letter);
+      pieces[pieces.length - 1] += piece;
+    }
+    const [first, ...more] = pieces;
+    const last = more.pop();
+    const held = more.map((piece) => this.#hold(`[^/]*?${piece}`));
+    return first + held.join("") + (last === undefined ? "" : `[^/]*${last}`);
+  }
+
+  #hold(source: string): string {
+    const name = `h${this.#held++}`;
+    return `(?=(?<${name}>${source}))\\k<${name}>`;
+  }
 }
 
 /** `[a-z]`, `[!a]`, `[]a]`: no escapes inside, and undefined when nothing closes it. */

@@ -59,6 +59,7 @@ test("a pattern of .harborignore judges one entry, and what a folder hides is le
   assert.deepEqual(excluded("sub/*\n", "harbor", entries), ["sub/ab", "sub/deep/"]);
   assert.deepEqual(excluded("/*\n!/\n", "harbor", entries), ["ab", "sub"]);
   assert.deepEqual(excluded("[ab\n/\n", "harbor", [...entries, "[ab"]), []);
+  assert.deepEqual(excluded("[/a\\\n", "harbor", entries), [], "what is dropped is not read to its end");
 });
 
 for (const bad of ["!", "\\", "ab\\", "a\\/b", "[z-a]", "x[b--]"]) {
@@ -70,3 +71,37 @@ for (const bad of ["!", "\\", "ab\\", "a\\/b", "[z-a]", "x[b--]"]) {
     });
   });
 }
+
+test("patterns made to be slow are not", () => {
+  const name = "a".repeat(250);
+  const deep = "a/".repeat(500);
+  for (
+    const [text, path] of [
+      [`${"*a".repeat(40)}*b\n`, name],
+      [`${"**/a/".repeat(40)}b\n`, `${deep}c`],
+      [`${"**/*a*a*/".repeat(20)}b\n`, `${deep}c`],
+      [`${"*".repeat(200)}b\n`, name],
+      [`${"?*".repeat(60)}b\n`, name],
+    ] as const
+  ) {
+    for (const dialect of ["git", "harbor"] as const) {
+      const began = performance.now();
+      assert.equal(verdictOn(parsePatterns(text, dialect, "f"), path), undefined);
+      assert.ok(performance.now() - began < 1000, `${dialect} ${text}: ${performance.now() - began} ms`);
+    }
+  }
+});
+
+test("patterns with many stars still match all they should", () => {
+  for (
+    const [text, path] of [
+      ["a*b*c*d\n", "axbxbxcxcd"],
+      ["a*b*c*d\n", "abcd"],
+      ["*a*?b\n", "aab"],
+      ["*[ab]*[bc]*c\n", "bbc"],
+      ["**/a/**/b/**/c\n", "x/a/a/b/y/b/c"],
+      ["**/a/**/b/c\n", "a/b/x/b/c"],
+      ["a/**/b/**/c\n", "a/b/c"],
+    ] as const
+  ) assert.equal(verdictOn(parsePatterns(text, "git", "f"), path), true, text);
+});
