@@ -9,7 +9,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { judged, median, type Row } from "./row.ts";
 
-const TASKS = 8;
+const TASKS = 6;
 const ROUNDS = Number(process.env.GYM_HARBOR_BENCH_ROUNDS ?? 3);
 const CONCURRENCIES = [1, 4];
 const IMAGE = "gym-base:host";
