@@ -47,7 +47,7 @@ export interface StartedCli {
 
 /** Starts the program; the caller waits for it. */
 export function startCli(args: readonly string[], options: CliOptions = {}): StartedCli {
-  const argv = [...(options.wrap ?? []), binary(), ...args];
+  const argv = [...asUser(), ...(options.wrap ?? []), binary(), ...args];
   const began = performance.now();
   const child = spawn(argv[0]!, argv.slice(1), {
     cwd: options.cwd,
@@ -89,6 +89,12 @@ export function startCli(args: readonly string[], options: CliOptions = {}): Sta
     },
     wait: () => ended,
   };
+}
+
+/** `GYM_HARBOR_TEST_UID=1234` runs the program as a plain user of that id, where the tests themselves run as root. */
+function asUser(): string[] {
+  const uid = process.env.GYM_HARBOR_TEST_UID;
+  return uid === undefined ? [] : ["setpriv", "--reuid", uid, "--regid", uid, "--clear-groups"];
 }
 
 /** Runs the program to its end. */

@@ -86,7 +86,7 @@ export class TempFolder implements Disposable {
 
   constructor(name = "t") {
     this.path = mkdtempSync(join(process.env.GYM_HARBOR_TEST_TMP ?? tmpdir(), `gh-${name}-`));
-    chmodSync(this.path, 0o755);
+    chmodSync(this.path, process.env.GYM_HARBOR_TEST_UID === undefined ? 0o755 : 0o777);
   }
 
   join(...parts: string[]): string {
