@@ -19,7 +19,7 @@ import type {
   SandboxSpec,
   SweepReport,
 } from "../lib/sandbox/provider.ts";
-import { type Builder, listArgv, type Program, removeArgv, runArgv, stateArgv } from "./_oci_argv.ts";
+import { type BuildTool, listArgv, type Program, removeArgv, runArgv, stateArgv } from "./_oci_argv.ts";
 import { Control, LineEnded } from "./_oci_control.ts";
 import { builtImage, type ImageDeps, type ImageHandle, namedImage } from "./_oci_image.ts";
 import { asRoot, OciSandbox, type SandboxDeps, type Tools } from "./_oci_sandbox.ts";
@@ -42,7 +42,7 @@ export interface Engine {
   concurrency: number;
   /** Asks the engine; throws "engine.missing". Shared by all who wait. */
   facts(signal: AbortSignal): Promise<EngineFacts>;
-  builder(): Promise<Builder>;
+  builder(): Promise<BuildTool>;
   diagnose(signal: AbortSignal, depth: "quick" | "thorough"): Promise<Diagnosis>;
 }
 

@@ -124,13 +124,9 @@ export interface BuildRequest {
 }
 
 /** docker: how it builds is said by its environment (DOCKER_BUILDKIT), or by `buildx`, which must load its result. */
-export function buildArgv(
-  { engine, path }: Program,
-  builder: Builder,
-  { tag, dockerfile, context }: BuildRequest,
-): string[] {
+export function buildArgv({ builder, path }: BuildTool, { tag, dockerfile, context }: BuildRequest): string[] {
   const what = ["-t", tag, "-f", dockerfile, context];
-  if (engine === "podman") return [path, "build", "--format", "docker", "--force-rm", ...what];
+  if (builder === "buildah") return [path, "build", "--format", "docker", "--force-rm", ...what];
   if (builder === "buildx") {
     return [path, "buildx", "build", "--load", "--provenance=false", "--progress", "plain", ...what];
   }
@@ -139,6 +135,12 @@ export function buildArgv(
 }
 
 export type Builder = "buildx" | "buildkit" | "classic" | "buildah";
+
+/** A builder and the client that drives it, which need not be the one that runs containers. */
+export interface BuildTool {
+  builder: Builder;
+  path: string;
+}
 
 /**
  * A reference as the engine must hear it to pull: Docker's rules for short names (spec/images-and-sandboxes §5.1),

@@ -12,14 +12,14 @@ import type { RunResult } from "../lib/runtime/runner.ts";
 import { decisiveLine, type EngineFailure, engineFailure } from "../lib/sandbox/failure.ts";
 import type { ImageNeed, PreparedImage } from "../lib/sandbox/provider.ts";
 import { LOCK_SUFFIX, scratchRoot } from "../lib/sandbox/scratch.ts";
-import { buildArgv, type Builder, fullReference, imageArgv, pullArgv } from "./_oci_argv.ts";
+import { buildArgv, type Builder, type BuildTool, fullReference, imageArgv, pullArgv } from "./_oci_argv.ts";
 import { runBuild } from "./_oci_build.ts";
 import type { SandboxDeps } from "./_oci_sandbox.ts";
 
 export interface ImageDeps extends SandboxDeps {
   /** Folder for build logs. */
   scratch: string;
-  builder: () => Promise<Builder>;
+  builder: () => Promise<BuildTool>;
   pullMs: number;
 }
 
@@ -177,8 +177,8 @@ function lockPath({ program, env }: SandboxDeps, tag: string): string {
 }
 
 async function build(deps: ImageDeps, need: DockerfileNeed, signal: AbortSignal, emit: Emit): Promise<void> {
-  const { program, runner } = deps;
-  const builder = await deps.builder();
+  const tool = await deps.builder();
+  const { builder } = tool;
   mkdirSync(deps.scratch, { recursive: true, mode: 0o700 });
   const logPath = join(deps.scratch, `build-${need.tag}.log`);
   const log = createWriteStream(logPath, { mode: 0o600 });
@@ -188,8 +188,8 @@ async function build(deps: ImageDeps, need: DockerfileNeed, signal: AbortSignal,
     emit({ kind: "build-output", image: need.tag, text: text.decode(chunk, { stream: true }) });
   };
   try {
-    const result = await runBuild(runner, {
-      argv: buildArgv(program, builder, need),
+    const result = await runBuild(deps.runner, {
+      argv: buildArgv(tool, need),
       env: { ...deps.env, ...buildEnv(builder, deps.scratch) },
       deadlineMs: need.buildTimeoutMs,
       signal,
@@ -243,6 +243,14 @@ function buildFailed(need: DockerfileNeed, builder: Builder, result: RunResult, 
         hint: "use docker with BuildKit 23 or newer, podman 5, or write the RUN without a heredoc",
         details,
       },
+    );
+  }
+  const wanted = /the (--\w+) option requires BuildKit/i.exec(output)?.[1];
+  if (wanted !== undefined) {
+    return new HarborError(
+      "image.failed",
+      `Build of ${need.dockerfile} failed: this builder (${builder}) does not know ${wanted}, which needs BuildKit`,
+      { hint: "install the buildx plugin (docker-buildx-plugin), or use --sandbox podman", details },
     );
   }
   return new HarborError(

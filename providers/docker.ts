@@ -2,13 +2,15 @@
  * Docker, through its command line: whatever engine the user's docker reaches (a socket, DOCKER_HOST, a context) is the
  * one that is used. Tried with engine 20.10 and clients 20.10 and 28.2.
  */
+import { existsSync } from "node:fs";
+import { delimiter, isAbsolute, join } from "node:path";
 import { HarborError } from "../lib/errors.ts";
 import { Gate, Shared } from "../lib/runtime/pool.ts";
 import { inheritedEnv } from "../lib/runtime/runner.ts";
 import { decisiveLine, engineFailure } from "../lib/sandbox/failure.ts";
 import type { Diagnosis, Missing, ProviderDeps, SandboxProvider } from "../lib/sandbox/provider.ts";
 import { type EngineFacts, OciProvider } from "./_oci.ts";
-import type { Builder, Program } from "./_oci_argv.ts";
+import type { BuildTool, Program } from "./_oci_argv.ts";
 import { fileLimitFaults, mend, ownLimits, storageFaults, trial } from "./_oci_diagnose.ts";
 
 /** The part of `docker info --format '{{json .}}'` that matters (API 1.41). */
@@ -34,7 +36,7 @@ export function dockerProvider(given: ProviderDeps): SandboxProvider {
   const deps = { ...given, env: inheritedEnv(given.env) };
   const program: Program = { engine: "docker", path: "docker" };
   const shared = new Shared<Info>();
-  const builders = new Shared<Builder>();
+  const builders = new Shared<BuildTool>();
   const info = (signal: AbortSignal) => shared.get("info", () => ask(deps, program, signal));
   const sandboxDeps = { ...deps, program, gate: new Gate(CONCURRENCY) };
 
@@ -66,7 +68,8 @@ export function dockerProvider(given: ProviderDeps): SandboxProvider {
           ...storageFaults(found.DockerRootDir ?? "/var/lib/docker", "docker"),
           ...fileLimitFaults(ownLimits()),
         );
-        if (await builders.get("builder", () => chooseBuilder(deps, program)) === "classic") {
+        const { builder } = await builders.get("builder", () => chooseBuilder(deps, program));
+        if (builder === "classic") {
           missing.push({
             what: "images are built by the classic builder: RUN <<EOF and --mount are unknown to it",
             fix: "install the buildx plugin (docker-buildx-plugin), engine 23 or newer",
@@ -140,11 +143,20 @@ function parsed(stdout: string): Info | undefined {
   }
 }
 
-/** buildx where its plugin is there; the BuildKit inside clients before 23; else the classic builder. */
-async function chooseBuilder({ runner, env }: ProviderDeps, { path }: Program): Promise<Builder> {
+/**
+ * buildx where its plugin is there; the BuildKit inside clients before 23, be it an older client further down PATH (a
+ * distribution's beside a newer one without the plugin); else the classic builder.
+ */
+async function chooseBuilder({ runner, env }: ProviderDeps, { path }: Program): Promise<BuildTool> {
   const plugin = await runner.run([path, "buildx", "version"], { env, deadlineMs: ANSWER_MS });
-  if (plugin.exitCode === 0 && /buildx/.test(plugin.stdout)) return "buildx";
-  const client = await runner.run([path, "--version"], { env, deadlineMs: ANSWER_MS });
-  const major = Number(/version (\d+)\./.exec(client.stdout)?.[1] ?? 0);
-  return major > 18 && major < 23 ? "buildkit" : "classic";
+  if (plugin.exitCode === 0 && /buildx/.test(plugin.stdout)) return { builder: "buildx", path };
+  for (const client of [path, ...clientsOnPath(env.PATH)]) {
+    const told = await runner.run([client, "--version"], { env, deadlineMs: ANSWER_MS });
+    const major = Number(/version (\d+)\./.exec(told.stdout)?.[1] ?? 0);
+    if (major > 18 && major < 23) return { builder: "buildkit", path: client };
+  }
+  return { builder: "classic", path };
 }
+
+const clientsOnPath = (path = ""): string[] =>
+  path.split(delimiter).filter(isAbsolute).map((folder) => join(folder, "docker")).filter((one) => existsSync(one));

@@ -40,7 +40,7 @@ export function podmanProvider(given: ProviderDeps): SandboxProvider {
     program,
     concurrency: CONCURRENCY,
     facts: async (signal) => factsOf(await info(signal)),
-    builder: () => Promise.resolve("buildah"),
+    builder: () => Promise.resolve({ builder: "buildah", path: program.path }),
     async diagnose(signal, depth): Promise<Diagnosis> {
       let found: Info;
       try {

@@ -1,5 +1,8 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { HarborError } from "../../lib/errors.ts";
 import { systemClock } from "../../lib/runtime/clock.ts";
 import type { RunResult } from "../../lib/runtime/runner.ts";
@@ -14,7 +17,7 @@ const never = new AbortController().signal;
 const deps = (runner: FakeRunner): ProviderDeps => ({
   runner,
   clock: systemClock,
-  env: { PATH: "/bin" },
+  env: { PATH: "/nowhere" },
   emit: () => {},
   scratch: "/nowhere",
   options: {},
@@ -97,6 +100,24 @@ test("docker: a thorough diagnosis starts something, and names what the machine 
   assert.match(missing[0]!.what, /rlimit/);
   assert.match(missing[0]!.fix, /default_ulimits/);
   assert.ok(missing.some(({ what }) => /classic builder/.test(what)));
+});
+
+test("docker: where its client lacks buildx, an older client on PATH brings BuildKit", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "gym-harbor-client-"));
+  try {
+    writeFileSync(join(folder, "docker"), "");
+    using runner = new FakeRunner()
+      .expect(/^docker info/, json({ ...DOCKER_INFO, DockerRootDir: "/" }))
+      .expect(/^docker images -q/, { stdout: "abc\n" })
+      .expect(/^docker run --rm /, {})
+      .expect(/^docker buildx version/, { exitCode: 1 })
+      .expect(/^docker --version/, { stdout: "Docker version 28.2.2, build e6534b4" })
+      .expect(/^\/\S+\/docker --version/, { stdout: "Docker version 20.10.24+dfsg1, build 297e128" });
+    const { missing } = await dockerProvider({ ...deps(runner), env: { PATH: folder } }).diagnose(never);
+    assert.equal(missing.some(({ what }) => /classic builder/.test(what)), false);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
 });
 
 test("podman: limits hold only where its user has the controllers", async () => {

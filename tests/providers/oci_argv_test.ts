@@ -89,15 +89,21 @@ test("other command lines", () => {
 test("buildArgv() builds whole, in the form that each builder keeps a configuration in", () => {
   const build = { tag: "hb__1", dockerfile: "/d/Dockerfile", context: "/d" };
   assert.equal(
-    words(buildArgv(podman, "buildah", build)),
+    words(buildArgv({ builder: "buildah", path: "podman" }, build)),
     "podman build --format docker --force-rm -t hb__1 -f /d/Dockerfile /d",
   );
-  assert.equal(words(buildArgv(docker, "classic", build)), "docker build --force-rm -t hb__1 -f /d/Dockerfile /d");
   assert.equal(
-    words(buildArgv(docker, "buildkit", build)),
+    words(buildArgv({ builder: "classic", path: "docker" }, build)),
+    "docker build --force-rm -t hb__1 -f /d/Dockerfile /d",
+  );
+  assert.equal(
+    words(buildArgv({ builder: "buildkit", path: "docker" }, build)),
     "docker build --progress plain -t hb__1 -f /d/Dockerfile /d",
   );
-  assert.match(words(buildArgv(docker, "buildx", build)), /^docker buildx build --load --provenance=false /);
+  assert.match(
+    words(buildArgv({ builder: "buildx", path: "docker" }, build)),
+    /^docker buildx build --load --provenance=false /,
+  );
 });
 
 test("fullReference() names what a short name stands for", () => {
