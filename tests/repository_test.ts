@@ -42,6 +42,10 @@ function offenders(bad: (source: Source) => string[]): string[] {
 
 test("there is code to look at", () => assert.ok(sources.length > 20));
 
+test("no program lies loose at the top level but main.ts", () => {
+  assert.deepEqual(readdirSync(root).filter((name) => /\.[cm]?[jt]s$/.test(name)), ["main.ts"]);
+});
+
 test("imports point one way: main, cmd, providers, lib", () => {
   const allowed: Record<string, string[]> = {
     "main.ts": ["cmd", "lib"],
