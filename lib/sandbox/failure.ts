@@ -3,6 +3,7 @@
  * knows (docker 20.10 and 28.2, podman 4.3 and 5, buildah 1.28; runc 1.1, crun 1.8); anything else is nobody's. Callers
  * ask only when they know that no command of a task could have written the text.
  */
+import { stripVTControlCharacters } from "node:util";
 
 export type FailureKind =
   | "daemon-down" // the engine does not answer
@@ -118,7 +119,9 @@ export function engineFailure(stderr: string): EngineFailure | undefined {
 
 /** The last line that says something, for a failure that nobody knows. */
 export function decisiveLine(output: string): string {
-  const lines = output.split("\n").map((line) => line.trim()).filter((line) => line !== "" && !NOISE.test(line));
+  const lines = stripVTControlCharacters(output).split("\n").map((line) => line.trim()).filter((line) =>
+    line !== "" && !NOISE.test(line)
+  );
   const telling = lines.findLast((line) => /error|failed|cannot|fatal|denied|not found|unknown/i.test(line));
   return plain(telling ?? lines.at(-1) ?? "no output");
 }

@@ -161,6 +161,7 @@ test("decisiveLine() finds the line that says why, past the noise of clients", (
       "DEPRECATED: The legacy builder is deprecated\nInstall the buildx component\nbase name (${X}) should not be blank",
       "base name (${X}) should not be blank",
     ],
+    ["\u001b[91mE: no such package\u001b[0m\n", "E: no such package"],
   ];
   for (const [text, line] of rows) assert.equal(decisiveLine(text), line);
 });
