@@ -74,21 +74,21 @@ export async function runEpisode(plan: EpisodePlan, deps: EpisodeDeps, signal: A
   const { clock, settings } = deps;
   const state = freshState(deps);
   const cap = clock.deadline(settings.default_episode_timeout_seconds * 1000, signal);
+  const redactor = new Redactor(secretsOf(plan.task, deps.hostEnv));
   tell(plan, deps, "seeding");
   try {
     await using taken = await deps.copies.take(plan);
-    const secrets = secretsOf(plan.task, deps.hostEnv);
     const spec = await seedSpec(plan, deps, state, cap);
     await using box = guarded(await deps.provider.open(spec, cap), deps);
     state.box = box.sandbox;
-    const outcome = await inSandbox(plan, taken.copy, secrets, deps, state, cap, signal);
+    const outcome = redactor.value(await inSandbox(plan, taken.copy, redactor, deps, state, cap, signal));
     if (deps.keepFailed && isFailed(outcome)) keep(plan, box.sandbox, deps);
     tell(plan, deps, "cleaning");
     return outcome;
   } catch (error) {
     signal.throwIfAborted();
     if (endsRun(error)) throw error;
-    return failed(plan, deps, state, cap.aborted ? timedOut() : toFailure(error, state.stage));
+    return redactor.value(failed(plan, deps, state, cap.aborted ? timedOut() : toFailure(error, state.stage)));
   }
 }
 
@@ -96,7 +96,7 @@ export async function runEpisode(plan: EpisodePlan, deps: EpisodeDeps, signal: A
 async function inSandbox(
   plan: EpisodePlan,
   copy: TaskCopy,
-  secrets: Record<string, string>,
+  redactor: Redactor,
   deps: EpisodeDeps,
   state: State,
   cap: AbortSignal,
@@ -115,7 +115,6 @@ async function inSandbox(
     state.notes.push(...agent.notes);
     state.stage = "verification";
     tell(plan, deps, "verifying");
-    const redactor = new Redactor(secrets);
     const response = redactor.value(agent.response);
     const verification = await verify(
       {
@@ -136,7 +135,7 @@ async function inSandbox(
       { clock, logsRoot: deps.logsRoot, sessionId: trialName(plan.task.id, randomSuffix()), redactor },
       limit,
     );
-    return { kind: "result", row: redactor.value(resultRow(plan, deps, state, { ...agent, response }, verification)) };
+    return { kind: "result", row: resultRow(plan, deps, state, { ...agent, response }, verification) };
   } catch (error) {
     signal.throwIfAborted();
     if (endsRun(error)) throw error;

@@ -6,7 +6,9 @@
 import { Buffer } from "node:buffer";
 import { createReadStream, createWriteStream } from "node:fs";
 import { lstat, rename, rm } from "node:fs/promises";
+import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
+import { walkTree } from "../files/tree.ts";
 
 const SHORTEST = 4;
 const PUBLIC = new Set(
@@ -37,6 +39,14 @@ export class Redactor {
   value<T>(value: T): T {
     if (this.empty) return value;
     return JSON.parse(JSON.stringify(value), (_key, one) => (typeof one === "string" ? this.text(one) : one)) as T;
+  }
+
+  /** Rewrites every regular file below a folder that nobody else writes to. Throws what walking and writing may throw. */
+  async folder(path: string): Promise<void> {
+    if (this.empty) return;
+    const files: string[] = [];
+    walkTree(path, (entry) => void (entry.kind === "file" && files.push(entry.path)));
+    for (const file of files) await this.file(join(path, file));
   }
 
   /** Rewrites a regular file in place, in constant memory. A file that is absent or a link is left alone. */

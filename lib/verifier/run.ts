@@ -105,7 +105,7 @@ export async function verify(
     ran = couldNotStart(result.stdout) === null;
     notes.push(...leftOut(result));
     await writeServerFiles(request, logs, facts);
-    await deps.redactor.file(join(logs, STDOUT));
+    await deps.redactor.folder(logs);
     Object.assign(facts, {
       notStarted: couldNotStart(result.stdout),
       reading: rewardsOf(result),

@@ -337,16 +337,36 @@ test("G1: runEpisode() keeps values of this machine's environment out of rows an
     task: (task) => ({ ...task, verifier: { ...task.verifier, env: { KEY: "${API_KEY}" } } }),
     answers: {
       oracle: { stdout: "key is sk-very-secret" },
-      verifier: { files: { "reward.txt": "0", "test-stdout.txt": "sk-very-secret\n" } },
+      verifier: {
+        files: {
+          "reward.txt": "0",
+          "test-stdout.txt": "sk-very-secret\n",
+          "deep/report.xml": "<key>sk-very-secret</key>",
+        },
+      },
     },
   });
   using _ = folder;
   assert.deepEqual(provider.commands[1]!.env, { KEY: "sk-very-secret" });
   const row = outcome.row as ResultRow;
   assert.doesNotMatch(JSON.stringify(row), /sk-very-secret/);
-  for (const name of readdirSync(row.verifier_logs_dir!)) {
-    assert.doesNotMatch(readFileSync(join(row.verifier_logs_dir!, name), "utf8"), /sk-very-secret/, name);
+  const logs = readdirSync(row.verifier_logs_dir!, { recursive: true, withFileTypes: true }).filter((one) =>
+    one.isFile()
+  );
+  assert.ok(logs.some(({ name }) => name === "report.xml"));
+  for (const { parentPath, name } of logs) {
+    assert.doesNotMatch(readFileSync(join(parentPath, name), "utf8"), /sk-very-secret/, name);
   }
+});
+
+test("G1: a failure row holds no value of this machine's environment either", async () => {
+  const row = await failure({
+    deps: { hostEnv: { API_KEY: "sk-very-secret" } },
+    task: (task) => ({ ...task, environment: { ...task.environment, env: { KEY: "${API_KEY}" } } }),
+    openFails: new HarborError("sandbox.failed", "the engine said: KEY=sk-very-secret is too long"),
+  });
+  assert.match(row._ng_failure_message, /KEY=\[API_KEY\] is too long/);
+  assert.doesNotMatch(JSON.stringify(row), /sk-very-secret/);
 });
 
 test("runEpisode() throws the end of the run, cleans up and leaves no outcome", async () => {
