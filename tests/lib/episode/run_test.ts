@@ -371,10 +371,13 @@ test("G1: a failure row holds no value of this machine's environment either", as
 
 test("runEpisode() throws the end of the run, cleans up and leaves no outcome", async () => {
   using folder = new TempFolder("abort");
-  const provider = new FakeProvider({ answers: { oracle: { until: new Promise(() => {}) } } });
   const abort = new AbortController();
+  const oracle = () => {
+    setTimeout(() => abort.abort(new HarborError("aborted", "interrupted by SIGINT")));
+    return { until: new Promise(() => {}) };
+  };
+  const provider = new FakeProvider({ answers: { oracle } });
   const running = runEpisode(planOf(plainTask(folder.path)), episodeDeps(provider, folder.path), abort.signal);
-  setTimeout(() => abort.abort(new HarborError("aborted", "interrupted by SIGINT")), 50);
   await assert.rejects(running, { code: "aborted" });
   assert.deepEqual(provider.log, ["open 0-0", "oracle 0-0", "close 0-0"]);
 });
