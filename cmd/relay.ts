@@ -3,9 +3,9 @@
  * hands each connection to a unix socket outside, byte for byte. It ends with its standard input, which its starter holds.
  */
 import { createConnection, createServer } from "node:net";
-import process from "node:process";
 import type { Context } from "../lib/context.ts";
 import { EXIT, HarborError } from "../lib/errors.ts";
+import { stdinEnded } from "../lib/runtime/stdin.ts";
 
 export interface Options {
   port: number;
@@ -39,9 +39,9 @@ export async function run(options: Options, ctx: Context): Promise<number> {
     server.listen(options.port, "127.0.0.1", () => resolve());
   });
   ctx.out("ready");
-  await new Promise<void>((resolve) => {
-    process.stdin.on("end", () => resolve()).on("close", () => resolve()).resume();
+  const interrupted = new Promise<void>((resolve) => {
     ctx.signal.addEventListener("abort", () => resolve(), { once: true });
   });
+  await Promise.race([stdinEnded(), interrupted]);
   return EXIT.ok;
 }

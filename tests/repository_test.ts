@@ -63,6 +63,23 @@ test("imports point one way: main, cmd, providers, lib", () => {
   );
 });
 
+test("within lib, errors, runtime and files know nothing of tasks, and tasks nothing of episodes", () => {
+  const bottom = ["runtime", "files"];
+  const top = ["agent", "verifier", "episode", "rollouts", "report"];
+  const levelOf = (path: string): number => {
+    const [, folder, file] = path.split("/");
+    return file === undefined || bottom.includes(folder!) ? 0 : top.includes(folder!) ? 2 : 1;
+  };
+  assert.deepEqual(
+    offenders(({ path, imports }) =>
+      !path.startsWith("lib/") ? [] : imports.filter((name) => name.startsWith(".") && name.endsWith(".ts"))
+        .map((name) => relative(root, join(root, dirname(path), name)))
+        .filter((target) => levelOf(target) > levelOf(path))
+    ),
+    [],
+  );
+});
+
 test("what is imported is relative, node: or declared in deno.json", () => {
   const declared = Object.keys(config.imports);
   const known = (name: string) =>
@@ -88,6 +105,12 @@ test("nothing prints but by Context, nothing ends the process but main.ts and li
     ]),
     [],
   );
+});
+
+test("this process is asked in main.ts and lib/runtime only", () => {
+  const mayAsk = (path: string) =>
+    path === "main.ts" || path.startsWith("lib/runtime/") || path.startsWith("providers/");
+  assert.deepEqual(offenders(({ path, code }) => mayAsk(path) ? [] : code.match(/\bprocess\.\w+/g) ?? []), []);
 });
 
 test("every module says what it promises", () => {

@@ -83,8 +83,3 @@ export function trialName(taskName: string, random: string): string {
   const prefix = Array.from(short).slice(0, 32).join("").replace(/[-_]+$/, "");
   return `${prefix}__${random}`;
 }
-
-/** Seven characters of `[a-z0-9]`. */
-export function randomSuffix(): string {
-  return Array.from(crypto.getRandomValues(new Uint8Array(7)), (byte) => (byte % 36).toString(36)).join("");
-}

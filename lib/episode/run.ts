@@ -12,6 +12,7 @@ import { Redactor } from "../rollouts/redact.ts";
 import type { RowMaker } from "../rollouts/rows.ts";
 import type { Outcome } from "../rollouts/schema.ts";
 import type { Clock } from "../runtime/clock.ts";
+import { randomWord } from "../runtime/random.ts";
 import { quoted } from "../runtime/runner.ts";
 import type { Owner } from "../sandbox/owner.ts";
 import type { PreparedImage, Sandbox, SandboxProvider } from "../sandbox/provider.ts";
@@ -23,7 +24,7 @@ import type { TaskCopies, TaskCopy } from "./copies.ts";
 import { withEvidence } from "../sandbox/evidence.ts";
 import { endsRun, EpisodeFailure, type Stage, toFailure } from "./failures.ts";
 import { failed, resultRow } from "./outcome.ts";
-import { budgetSec, captureKey, type EpisodePlan, randomSuffix, rolloutId, trialName } from "./plan.ts";
+import { budgetSec, captureKey, type EpisodePlan, rolloutId, trialName } from "./plan.ts";
 import { finishSeed, seedSpec } from "./seed.ts";
 import type { EpisodeSettings } from "./settings.ts";
 
@@ -132,7 +133,7 @@ async function inSandbox(
         entrypoint,
       },
       box,
-      { clock, logsRoot: deps.logsRoot, sessionId: trialName(plan.task.id, randomSuffix()), redactor },
+      { clock, logsRoot: deps.logsRoot, sessionId: trialName(plan.task.id, randomWord(7)), redactor },
       limit,
     );
     return { kind: "result", row: resultRow(plan, deps, state, { ...agent, response }, verification) };

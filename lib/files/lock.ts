@@ -7,7 +7,7 @@
 import { closeSync, fdatasyncSync, fstatSync, openSync, readFileSync, rmSync, writeSync } from "node:fs";
 import { errno, HarborError } from "../errors.ts";
 import type { Clock } from "../runtime/clock.ts";
-import { isAlive, thisOwner } from "../sandbox/owner.ts";
+import { isAlive, type ProcessIdentity, thisProcess } from "../runtime/process_identity.ts";
 import { reasonOf } from "./reason.ts";
 
 /** How often a holder shows that it lives, and how long its silence must last before another machine takes over. */
@@ -15,13 +15,9 @@ const HEARTBEAT_MS = 15_000;
 const STALE_MS = 120_000;
 const LONGEST_PAUSE_MS = 1_000;
 
-export interface Holder {
-  host: string;
-  pid: number;
-  /** Start time of the process, as in sandbox/owner.ts. */
-  start: string;
+export interface Holder extends ProcessIdentity {
   /** Tells one holding from another. */
-  token: string;
+  readonly token: string;
 }
 
 export interface LockOptions {
@@ -80,8 +76,7 @@ export class FileLock implements Disposable {
  */
 export async function lockFile(path: string, options: LockOptions): Promise<FileLock> {
   const { clock, signal } = options;
-  const { host, pid, start } = thisOwner("");
-  const holder: Holder = { host, pid, start, token: crypto.randomUUID() };
+  const holder: Holder = { ...thisProcess(), token: crypto.randomUUID() };
   const until = clock.ticks() + options.waitMs;
   const staleMs = options.staleMs ?? STALE_MS;
   let told = false;
@@ -162,8 +157,7 @@ function serverTime(path: string): number {
  */
 function takeOver(path: string, seen: Found, staleMs: number): boolean {
   const guard = `${path}.takeover`;
-  const { host, pid, start } = thisOwner("");
-  if (!create(guard, textOf({ host, pid, start, token: "guard" }))) {
+  if (!create(guard, textOf({ ...thisProcess(), token: "guard" }))) {
     const other = readHolder(guard);
     if (other !== undefined && isStale(guard, other, staleMs)) rmSync(guard, { force: true });
     return false;

@@ -6,7 +6,7 @@ import process from "node:process";
  * throws there, in Bun 1.4.5 also for want of a HOME.
  */
 export function thisUser(): { name: string; uid: number } {
-  const uid = process.getuid?.() ?? 0;
+  const uid = thisUid();
   try {
     const { username } = userInfo();
     return { name: username === "" || username === "unknown" ? String(uid) : username, uid };
@@ -14,3 +14,6 @@ export function thisUser(): { name: string; uid: number } {
     return { name: String(uid), uid };
   }
 }
+
+/** The number of that user; 0 where a system has none. */
+export const thisUid = (): number => process.getuid?.() ?? 0;

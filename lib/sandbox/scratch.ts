@@ -6,10 +6,10 @@
 import { spawnSync } from "node:child_process";
 import { existsSync, lstatSync, mkdirSync, readdirSync, readFileSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import process from "node:process";
 import { z } from "zod";
 import { errno, HarborError, messageOf } from "../errors.ts";
 import { readHolder } from "../files/lock.ts";
+import { thisUid } from "../runtime/user.ts";
 import { concerns, isAlive, type Owner } from "./owner.ts";
 import type { OwnerFilter, SweepReport } from "./provider.ts";
 
@@ -18,7 +18,7 @@ const OWNER = "owner.json";
 
 /** The folder that holds this user's runs: below TMPDIR, else /tmp. Short, since socket paths end at 107 bytes. */
 export function scratchRoot(env: Readonly<Record<string, string | undefined>>): string {
-  return join(env.TMPDIR || "/tmp", `gym-harbor-${process.getuid?.() ?? "0"}`);
+  return join(env.TMPDIR || "/tmp", `gym-harbor-${thisUid()}`);
 }
 
 /** Makes the run's folder. Throws "machine.lacks" when it cannot, or when somebody else made its parent. */
@@ -28,7 +28,7 @@ export function makeScratch(env: Readonly<Record<string, string | undefined>>, o
   try {
     mkdirSync(root, { mode: 0o700, recursive: true });
     const found = lstatSync(root);
-    if (!found.isDirectory() || found.uid !== process.getuid?.() || (found.mode & 0o022) !== 0) {
+    if (!found.isDirectory() || found.uid !== thisUid() || (found.mode & 0o022) !== 0) {
       throw new HarborError(
         "machine.lacks",
         `Cannot use ${root} for temporary files: it is not a folder of ours alone`,
@@ -49,14 +49,14 @@ export function makeScratch(env: Readonly<Record<string, string | undefined>>, o
   return folder;
 }
 
-/** A run that ends removes an empty parent, maybe between our two steps. */
+/** Twice, since the end of another run removes an empty parent, maybe between its making and ours. */
 function makeBelow(root: string, folder: string): void {
   try {
-    mkdirSync(folder, { mode: 0o700, recursive: true }); // the end of another run may just have taken the parent away
+    mkdirSync(folder, { mode: 0o700, recursive: true });
   } catch (error) {
     if (errno(error) !== "ENOENT") throw error;
     mkdirSync(root, { mode: 0o700, recursive: true });
-    mkdirSync(folder, { mode: 0o700, recursive: true }); // the end of another run may just have taken the parent away
+    mkdirSync(folder, { mode: 0o700, recursive: true });
   }
 }
 
