@@ -107,6 +107,12 @@ test("nothing prints but by Context, nothing ends the process but main.ts and li
   );
 });
 
+test("time comes from the Clock", () => {
+  const own = (path: string) => path.startsWith("lib/runtime/") || path.startsWith("providers/");
+  const clocks = /\b(setTimeout|setInterval|Date\.now|new Date\(\)|performance\.now)\b/g;
+  assert.deepEqual(offenders(({ path, code }) => own(path) ? [] : code.match(clocks) ?? []), []);
+});
+
 test("this process is asked in main.ts and lib/runtime only", () => {
   const mayAsk = (path: string) =>
     path === "main.ts" || path.startsWith("lib/runtime/") || path.startsWith("providers/");

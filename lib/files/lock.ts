@@ -33,12 +33,11 @@ export interface LockOptions {
 
 /** A lock that is held until it is disposed of; disposal is synchronous and may run twice. */
 export class FileLock implements Disposable {
-  #heartbeat: ReturnType<typeof setInterval> | undefined;
+  #heartbeat: Disposable | undefined;
   #lost = new AbortController();
 
-  constructor(readonly path: string, readonly holder: Holder, heartbeatMs: number) {
-    this.#heartbeat = setInterval(() => this.#beat(), heartbeatMs);
-    (this.#heartbeat as { unref?: () => void }).unref?.();
+  constructor(readonly path: string, readonly holder: Holder, clock: Clock, heartbeatMs: number) {
+    this.#heartbeat = clock.every(heartbeatMs, () => this.#beat());
   }
 
   /** Aborted when another holder took over, which happens only if this process was silent for minutes. */
@@ -54,13 +53,17 @@ export class FileLock implements Disposable {
     } catch {
       return; // a server that is away for a moment: the next beat tells
     }
-    clearInterval(this.#heartbeat);
-    this.#lost.abort(new HarborError("store.locked", `The lock ${this.path} was taken over by another process`));
+    this.#heartbeat?.[Symbol.dispose]();
+    this.#lost.abort(
+      new HarborError("store.locked", `The lock ${this.path} was taken over by another process`, {
+        hint: "let one of the two end, then continue with --resume",
+      }),
+    );
   }
 
   [Symbol.dispose](): void {
     if (this.#heartbeat === undefined) return;
-    clearInterval(this.#heartbeat);
+    this.#heartbeat[Symbol.dispose]();
     this.#heartbeat = undefined;
     try {
       if (readHolder(this.path)?.holder?.token === this.holder.token) rmSync(this.path, { force: true });
@@ -82,7 +85,7 @@ export async function lockFile(path: string, options: LockOptions): Promise<File
   let told = false;
   for (let pause = 20;; pause = Math.min(pause * 2, LONGEST_PAUSE_MS)) {
     signal?.throwIfAborted();
-    if (create(path, textOf(holder))) return new FileLock(path, holder, options.heartbeatMs ?? HEARTBEAT_MS);
+    if (create(path, textOf(holder))) return new FileLock(path, holder, clock, options.heartbeatMs ?? HEARTBEAT_MS);
     const found = readHolder(path);
     if (found === undefined) continue; // released just now
     if (isStale(path, found, staleMs) && takeOver(path, found, staleMs)) continue;

@@ -65,7 +65,7 @@ export function screen(effects: Effects, options: ScreenOptions): Screen {
     effects.note(line);
     draw();
   };
-  const timer = live ? setInterval(draw, REDRAW_MS) : undefined;
+  const redraws = live ? effects.clock.every(REDRAW_MS, draw) : undefined;
 
   return {
     emit(event) {
@@ -75,7 +75,7 @@ export function screen(effects: Effects, options: ScreenOptions): Screen {
       else if (event.kind === "finished" || event.kind === "run-started") draw();
     },
     close() {
-      clearInterval(timer);
+      redraws?.[Symbol.dispose]();
       erase();
       stopped = true;
     },

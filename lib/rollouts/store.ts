@@ -92,15 +92,20 @@ export class RunStore implements AsyncDisposable {
     this.#failures = await JsonlAppender.open(this.paths.failures, this.options);
   }
 
-  /** When this settles, the row is on disk. Throws "store.unwritable"; the file then ends in its last whole row. */
-  append(outcome: Outcome): Promise<void> {
+  /**
+   * When this settles, the row is on disk. Throws "store.unwritable", and the file then ends in its last whole row;
+   * "store.locked" when another run took the files over (this process was stopped for minutes).
+   */
+  async append(outcome: Outcome): Promise<void> {
+    this.lock.lost.throwIfAborted();
     const file = outcome.kind === "result" ? this.#results : this.#failures;
     if (file === undefined) throw new TypeError("begin() comes first");
-    return file.append(outcome.row);
+    await file.append(outcome.row);
   }
 
-  /** Replaces one of the run's other files in one step. Throws "store.unwritable". */
+  /** Replaces one of the run's other files in one step. Throws as append(). */
   async write(path: string, text: string): Promise<void> {
+    this.lock.lost.throwIfAborted();
     try {
       await writeAtomic(path, text);
     } catch (cause) {

@@ -11,9 +11,12 @@ export interface Clock {
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
   /** A signal that aborts after `ms` (reason: TimeoutError) or with `parent`. Infinity means no limit of its own. */
   deadline(ms: number, parent?: AbortSignal): AbortSignal;
+  /** Calls `act` every `ms` until it is disposed of. No reason for the process to stay. */
+  every(ms: number, act: () => void): Disposable;
 }
 
-const LONGEST_TIMER_MS = 2 ** 31 - 1;
+/** Longer timers fire at once (Node's API keeps a signed 32-bit number). */
+export const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 export const systemClock: Clock = {
   now: () => new Date(),
@@ -36,5 +39,10 @@ export const systemClock: Clock = {
     const own = ms > LONGEST_TIMER_MS ? undefined : AbortSignal.timeout(Math.max(0, Math.ceil(ms)));
     if (own === undefined) return parent ?? new AbortController().signal;
     return parent === undefined ? own : AbortSignal.any([parent, own]);
+  },
+  every(ms, act) {
+    const timer = setInterval(act, ms);
+    (timer as { unref?: () => void }).unref?.();
+    return { [Symbol.dispose]: () => clearInterval(timer) };
   },
 };

@@ -14,6 +14,7 @@ import process from "node:process";
 import { Buffer } from "node:buffer";
 import type { Readable, Writable } from "node:stream";
 import { errno, HarborError, messageOf } from "../errors.ts";
+import { LONGEST_TIMER_MS } from "./clock.ts";
 import { inheritedEnv } from "./env.ts";
 import { HeadTail } from "./head_tail.ts";
 
@@ -45,7 +46,7 @@ export interface RunResult {
   ended: "exit" | "signal" | "deadline" | "aborted";
   /** The program's exit code; 128 + n when a signal ended it. */
   exitCode: number;
-  /** Head and tail of each stream, `keepBytes` in all, decoded lossily; `droppedBytes` counts what fell out of the middle. */
+  /** Head and tail of each stream, `keepBytes` of each, decoded lossily; `droppedBytes` counts what fell out of both. */
   stdout: string;
   stderr: string;
   droppedBytes: number;
@@ -135,8 +136,6 @@ async function drive(child: Started, options: RunOptions): Promise<RunResult> {
     options.signal?.removeEventListener("abort", onAbort);
   }
 }
-
-const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 /** A program that does not read all of its input is free to: EPIPE ends the feeding, not the run. */
 async function feed(to: Writable, stdin: RunOptions["stdin"]): Promise<void> {

@@ -12,6 +12,7 @@ import { HarborError } from "../../lib/errors.ts";
 import { thisOwner } from "../../lib/sandbox/owner.ts";
 import type { Diagnosis, Leftover, OwnerFilter, SandboxProvider } from "../../lib/sandbox/provider.ts";
 import { makeScratch, scratchRoot } from "../../lib/sandbox/scratch.ts";
+import { systemClock } from "../../lib/runtime/clock.ts";
 import { testContext } from "../support/context.ts";
 
 const ABLE = {
@@ -77,12 +78,7 @@ test("doctor --json is one object of the documented shape", async () => {
 test("doctor takes a provider that fails or hangs as a finding", async () => {
   const { ctx, out } = testContext({
     cwd: "/",
-    clock: {
-      now: () => new Date(),
-      ticks: () => 0,
-      sleep: () => Promise.resolve(),
-      deadline: () => AbortSignal.abort(new Error("late")),
-    },
+    clock: { ...systemClock, deadline: () => AbortSignal.abort(new Error("late")) },
   });
   const lend = lending(
     { name: "docker", diagnose: () => Promise.reject(new Error("killed by the deadline")) },

@@ -48,3 +48,14 @@ test("now() is wall time, ticks() only grows", async () => {
   await clock.sleep(2);
   assert.ok(clock.ticks() > before);
 });
+
+test("every() calls again and again until it is disposed of", async () => {
+  let calls = 0;
+  {
+    using _ = clock.every(5, () => void calls++);
+    while (calls < 3) await clock.sleep(5);
+  }
+  const before = calls;
+  await clock.sleep(30);
+  assert.equal(calls, before);
+});
