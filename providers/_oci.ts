@@ -22,7 +22,9 @@ import type {
 import { type BuildTool, listArgv, type Program, removeArgv, runArgv, stateArgv } from "./_oci_argv.ts";
 import { Control, LineEnded } from "./_oci_control.ts";
 import { builtImage, type ImageDeps, type ImageHandle, namedImage } from "./_oci_image.ts";
-import { asRoot, OciSandbox, type SandboxDeps, type Tools } from "./_oci_sandbox.ts";
+import type { SandboxDeps } from "./_oci_deps.ts";
+import { OciSandbox, type Tools } from "./_oci_sandbox.ts";
+import { asRoot } from "./_oci_verdict.ts";
 import { endOrphans, ownerVariable } from "./_oci_orphans.ts";
 import { setupScript } from "./_oci_scripts.ts";
 

@@ -5,7 +5,7 @@ import { thisUser } from "../lib/runtime/user.ts";
 import { decisiveLine, type EngineFailure, engineFailure } from "../lib/sandbox/failure.ts";
 import type { Missing } from "../lib/sandbox/provider.ts";
 import type { Program } from "./_oci_argv.ts";
-import type { SandboxDeps } from "./_oci_sandbox.ts";
+import type { SandboxDeps } from "./_oci_deps.ts";
 
 /** Magic numbers of statfs(2) for file systems that container storage does not work on or is slow on. */
 const NETWORK_STORAGE: Record<number, string> = {

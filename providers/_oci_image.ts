@@ -14,7 +14,7 @@ import type { ImageNeed, PreparedImage } from "../lib/sandbox/provider.ts";
 import { LOCK_SUFFIX, scratchRoot } from "../lib/sandbox/scratch.ts";
 import { buildArgv, type Builder, type BuildTool, fullReference, imageArgv, pullArgv } from "./_oci_argv.ts";
 import { runBuild } from "./_oci_build.ts";
-import type { SandboxDeps } from "./_oci_sandbox.ts";
+import type { SandboxDeps } from "./_oci_deps.ts";
 
 export interface ImageDeps extends SandboxDeps {
   /** Folder for build logs. */

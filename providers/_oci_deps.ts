@@ -1,0 +1,15 @@
+/** What every part of a docker or podman sandbox works with. */
+import type { Emit } from "../lib/events.ts";
+import type { Clock } from "../lib/runtime/clock.ts";
+import type { Gate } from "../lib/runtime/pool.ts";
+import type { Runner } from "../lib/runtime/runner.ts";
+import type { Program } from "./_oci_argv.ts";
+
+export interface SandboxDeps {
+  program: Program;
+  runner: Runner;
+  gate: Gate;
+  clock: Clock;
+  env: Readonly<Record<string, string | undefined>>;
+  emit: Emit;
+}
