@@ -27,6 +27,8 @@ export interface ApplyDeps {
   shared: Shared<unknown>;
   clock: Clock;
   emit: Emit;
+  /** Why commands can run as root alone here, where that is so. */
+  oneId: string | undefined;
   /** Opens a sandbox to build in. */
   open(spec: SandboxSpec): Promise<BuildBox>;
 }
@@ -100,6 +102,10 @@ async function build(
   try {
     await applySteps(box, plan.steps, need.taskId, deadlineMs, deps.clock, signal);
     return await box.harvest();
+  } catch (error) {
+    if (deps.oneId === undefined || !(error instanceof HarborError) || error.code !== "image.failed") throw error;
+    // useradd and chown need more ids than one: the likeliest reason, and the one that can be mended.
+    throw new HarborError("image.failed", error.message, { cause: error, hint: `${deps.oneId}; ${error.hint ?? ""}` });
   } finally {
     await box[Symbol.asyncDispose]();
   }

@@ -132,6 +132,8 @@ export function splitChain(command: string): { text: string; before: string }[] 
 
 /** Whether one simple command or pipeline installs. */
 export function installs(command: string): boolean {
+  const nested = /^(?:\S*\/)?(?:ba|da|z)?sh\s+(?:-\w+\s+)*-\w*c\s+(['"])([^]*)\1$/.exec(command.trim());
+  if (nested !== null) return withoutInstalls(nested[2]!).rest === "";
   const stages = command.split("|").map((stage) => words(stage));
   // `curl … | sh`: an installer fetched from somewhere.
   const fetched = ["curl", "wget"].includes(stages[0]?.[0] ?? "");

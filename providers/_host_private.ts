@@ -70,7 +70,9 @@ export function findHidden(folders: readonly string[], hide: readonly string[], 
       const path = join(folder, entry.name);
       if (found.has(path) || entry.isSymbolicLink()) continue;
       try {
-        if (isPrivate(fs.lstatSync(path), ourUid)) found.add(path);
+        // What we cannot open, nobody inside can: absent is kinder than in the way (/etc/.pwd.lock and `useradd`).
+        const shut = ourUid !== 0 && path.startsWith("/etc/") && !readable(path);
+        if (shut || isPrivate(fs.lstatSync(path), ourUid)) found.add(path);
         else if (entry.isDirectory()) search(path, depth - 1);
       } catch {
         // gone meanwhile
@@ -94,6 +96,15 @@ function expand(pattern: string): string[] {
   return entries(dirname(prefix)).map((entry) => join(dirname(prefix), entry.name)).filter((path) =>
     path.startsWith(prefix)
   );
+}
+
+function readable(path: string): boolean {
+  try {
+    fs.accessSync(path, fs.constants.R_OK);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 function entries(folder: string): fs.Dirent[] {

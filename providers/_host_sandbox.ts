@@ -441,7 +441,7 @@ export class HostSandbox implements Sandbox {
 
   async #seedScript(script: string, signal: AbortSignal): Promise<void> {
     const done = await this.session.run({
-      run: { script },
+      run: { steps: script },
       env: { ...this.#environment(undefined, { GYM_WORKDIR: this.workdir }) },
       cwd: "/",
       purpose: "server",
@@ -484,7 +484,7 @@ export class HostSandbox implements Sandbox {
   async #carryIn(command: Command, signal: AbortSignal): Promise<void> {
     if (command.before !== undefined) {
       const done = await this.session.run({
-        run: { script: command.before },
+        run: { steps: command.before },
         env: this.#environment(undefined, {}),
         cwd: "/",
         purpose: "server",

@@ -138,7 +138,8 @@ export interface Account {
 
 export interface LaunchRequest {
   id: string;
-  run: { script: string } | { argv: readonly string[] };
+  /** `steps`: a script of ours that runs in a copy of PID 1's own shell; a shell less to start. */
+  run: { script: string } | { argv: readonly string[] } | { steps: string };
   env: Readonly<Record<string, string>>;
   cwd: string;
   /** Absent: as the sandbox's root. */
@@ -176,6 +177,14 @@ export function launcher(request: LaunchRequest): { launcher: string; script?: s
   lines.push("unset OLDPWD");
   const shell = `if [ -x /bin/bash ]; then shell=/bin/bash; else shell=/bin/sh; fi\n` +
     `[ -x $shell ] || { printf 'F %s shell\\n' ${request.id}; exit 126; }`;
+  if ("steps" in request.run) {
+    lines.push(
+      `exec </dev/null >${CONTROL}/${request.stdout} 2>${CONTROL}/${request.stderr}`,
+      "set +m",
+      request.run.steps,
+    );
+    return { launcher: lines.join("\n") + "\n" };
+  }
   let script: string | undefined;
   let command: string;
   let redirect = `</dev/null`;

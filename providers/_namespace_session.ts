@@ -13,7 +13,7 @@ import { type FifoReader, readFifo } from "../lib/runtime/fifo.ts";
 import { HeadTail } from "../lib/runtime/head_tail.ts";
 import type { Runner, Started } from "../lib/runtime/runner.ts";
 import type { Purpose } from "../lib/sandbox/provider.ts";
-import { type Account, launcher } from "./_namespace_init.ts";
+import { type Account, launcher, type LaunchRequest } from "./_namespace_init.ts";
 import { descendants, EXEC_ID, hostPid, killAll, membersOf, suspectsOf } from "./_namespace_tree.ts";
 
 /** How long a command that has ended may still have output on the way while others hold its pipes. */
@@ -25,7 +25,7 @@ const LAST_ASK_MS = 100;
 const DYING_MS = 5000;
 
 export interface SessionCommand {
-  run: { script: string } | { argv: readonly string[] };
+  run: LaunchRequest["run"];
   env: Readonly<Record<string, string>>;
   cwd: string;
   account?: Account;

@@ -132,34 +132,34 @@ export class HostProvider implements SandboxProvider {
 
   async prepare(need: ImageNeed, signal: AbortSignal, emit: Emit): Promise<PreparedImage> {
     const machine = await this.#machine();
+    this.#refuseOtherUsers(machine, need, need.users);
     const image = await prepareImage(need, {
       mode: this.#options.run,
       shared: this.#shared,
       clock: this.deps.clock,
       emit,
+      oneId: this.#oneId(machine),
       open: (spec) => this.#openBox(spec, signal, []),
     }, signal);
-    this.#refuseOtherUsers(machine, need, image);
+    this.#refuseOtherUsers(machine, need, [image.user]);
     if (this.#networkOf(need.network) === "public") (await this.#publicNetworks(machine)).warm();
     return image;
   }
 
-  #refuseOtherUsers(machine: Machine, need: ImageNeed, image: PreparedImage): void {
-    if (machine.ids !== "own") return;
-    const other = [...need.users, image.user].find((user) =>
-      user !== undefined && !/^(|root|0)(:(root|0))?$/.test(user)
-    );
-    if (other === undefined) return;
-    throw new HarborError(
-      "task.unsupported",
-      `${need.taskId} runs commands as ${other}, and only one id can be had here`,
-      {
-        hint: `${machine.idsReason}; an administrator mends it with: apt-get install uidmap; ` +
-          `usermod --add-subuids 100000-165535 --add-subgids 100000-165535 ${
-            this.deps.env.USER ?? process.getuid?.() ?? ""
-          }`,
-      },
-    );
+  #refuseOtherUsers(machine: Machine, need: ImageNeed, users: readonly (string | undefined)[]): void {
+    const hint = this.#oneId(machine);
+    const other = users.find((user) => user !== undefined && !/^(|root|0)(:(root|0))?$/.test(user));
+    if (hint === undefined || other === undefined) return;
+    const message = `${need.taskId} runs commands as ${other}, and only one id can be had here`;
+    throw new HarborError("task.unsupported", message, { hint });
+  }
+
+  /** What is missing where commands can run as root alone; undefined where other users can be had. */
+  #oneId(machine: Machine): string | undefined {
+    if (machine.ids !== "own") return undefined;
+    const user = this.deps.env.USER ?? process.getuid?.() ?? "";
+    return `${machine.idsReason}; an administrator mends it with: apt-get install uidmap; ` +
+      `usermod --add-subuids 100000-165535 --add-subgids 100000-165535 ${user}`;
   }
 
   async open(spec: SandboxSpec, signal: AbortSignal): Promise<Sandbox> {

@@ -115,6 +115,8 @@ const INSTALLS: [string, string][] = [
   ["curl -LsSf https://astral.sh/uv/install.sh | sh", ""],
   ["set -ex; apk add --no-cache bash", ""],
   ["npm install -g typescript", ""],
+  ["bash -lc 'set -e; apt-get update -o A=5; apt-get install -y g++; rm -rf /var/lib/apt/lists/*'", ""],
+  ["bash -c 'apt-get install -y x; useradd a'", "bash -c 'apt-get install -y x; useradd a'"],
   ["if ! command -v jq; then apt-get install -y jq; fi", ""],
   ["echo 'pip install x' > /notes", "echo 'pip install x' > /notes"],
   ["npm run build", "npm run build"],
