@@ -7,15 +7,16 @@
 import { HarborError } from "../errors.ts";
 
 /**
- * `git` decides about the path of a file, by itself or by a folder above it. `harbor` decides about one entry (a
- * folder's path has a slash behind it), since a folder that is out hides what lies below; and it drops a pattern with
- * a `[` that nothing closes, where `git` takes the bracket literally.
+ * `git` decides about the path of a file, `harbor` about one entry at a time (a folder's path has a slash behind it),
+ * since a folder that is out hides what lies below. Where nothing closes a `[`, `git` takes it literally and `harbor`
+ * drops the pattern.
  */
 export type Dialect = "git" | "harbor";
 
 export interface Pattern {
   /** `!` in front: takes back what an earlier pattern excluded. */
   readonly negative: boolean;
+  /** Matches a path by its own name or by a folder above it; the latter in the group `folder`, for `harbor`. */
   readonly regex: RegExp;
 }
 
@@ -37,13 +38,28 @@ export function parsePatterns(text: string, dialect: Dialect, file: string): Pat
   });
 }
 
-/** What the last pattern that matches says: excluded, taken back, or nothing (undefined). */
+/**
+ * What the last pattern that matches says: excluded, taken back, or nothing (undefined). For `harbor` a match up to a
+ * folder's slash, also the entry's own, weighs less than one of the whole path, whatever their order.
+ */
 export function verdictOn(patterns: readonly Pattern[], path: string): boolean | undefined {
-  const last = patterns.findLast(({ regex }) => regex.test(path));
-  return last === undefined ? undefined : !last.negative;
+  let verdict: boolean | undefined;
+  let whole = false;
+  for (const { negative, regex } of patterns) {
+    const match = regex.exec(path);
+    if (match === null) continue;
+    const isWhole = match.groups?.folder === undefined;
+    if (whole && !isWhole) continue;
+    verdict = !negative;
+    whole = isWhole;
+  }
+  return verdict;
 }
 
 const ALL = /^/;
+
+/** The slash behind a folder; where it ends a match, `harbor` must know. */
+const slash = (dialect: Dialect): string => dialect === "git" ? "/" : "(?<folder>/)";
 
 function parseLine(line: string, dialect: Dialect): Pattern | undefined {
   let text = line.endsWith("\\ ") ? line : line.trimEnd();
@@ -52,7 +68,7 @@ function parseLine(line: string, dialect: Dialect): Pattern | undefined {
   if (negative) text = text.slice(1);
   if (text === "") throw new Error("nothing after !");
   if (text === "/" && dialect === "git") return { negative, regex: ALL };
-  if (text === "/") return negative ? { negative, regex: /\/$/ } : undefined;
+  if (text === "/") return negative ? { negative, regex: new RegExp(slash(dialect)) } : undefined;
 
   const segments = text.split("/");
   const folderOnly = segments.length > 1 && segments.at(-1) === "";
@@ -63,8 +79,11 @@ function parseLine(line: string, dialect: Dialect): Pattern | undefined {
   while (segments[0] === "**") segments.shift();
   const below = segments.at(-1) === "**";
   while (segments.at(-1) === "**") segments.pop();
-  if (anywhere && segments.length === 1 && segments[0] === "*") segments.pop();
-  if (segments.length === 0) return { negative, regex: folderOnly ? (dialect === "git" ? /\// : /\/$/) : ALL };
+  if (anywhere && segments.length === 1 && segments[0] === "*") {
+    if (below) return { negative, regex: /\// };
+    segments.pop();
+  }
+  if (segments.length === 0) return { negative, regex: folderOnly ? new RegExp(slash(dialect)) : ALL };
 
   const writer = new RegexWriter(dialect);
   const groups = splitAt(segments, "**").map((group) => group.map((segment) => writer.segment(segment)).join("/"));
@@ -81,9 +100,8 @@ function splitAt(segments: readonly string[], separator: string): string[][] {
 
 function endSource(dialect: Dialect, below: boolean, folderOnly: boolean, lastIsStar: boolean): string {
   if (below) return "/";
-  if (dialect === "harbor") return folderOnly ? "/$" : "/?$";
-  if (folderOnly) return "/";
-  return lastIsStar ? "$" : "(?:/|$)";
+  if (folderOnly) return slash(dialect);
+  return dialect === "git" && lastIsStar ? "$" : `(?:${slash(dialect)}|$)`;
 }
 
 /**

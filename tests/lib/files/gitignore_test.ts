@@ -52,15 +52,23 @@ for (const [text, wanted] of GIT) {
   });
 }
 
-test("a pattern of .harborignore judges one entry, and what a folder hides is left to the walk", () => {
-  const entries = ["sub/", "sub/ab", "ab", "sub/deep/", "sub"];
-  assert.deepEqual(excluded("sub/\n", "harbor", entries), ["sub/"]);
-  assert.deepEqual(excluded("sub\n", "harbor", entries), ["sub/", "sub"]);
-  assert.deepEqual(excluded("sub/*\n", "harbor", entries), ["sub/ab", "sub/deep/"]);
-  assert.deepEqual(excluded("/*\n!/\n", "harbor", entries), ["ab", "sub"]);
-  assert.deepEqual(excluded("[ab\n/\n", "harbor", [...entries, "[ab"]), []);
-  assert.deepEqual(excluded("[/a\\\n", "harbor", entries), [], "what is dropped is not read to its end");
-});
+// The same through `.harborignore`: an entry is judged once the folders above it are in, so a match by one of those
+// is an echo, and weighs less than a match of the entry's own whole path.
+const HARBOR: [string, string[]][] = [
+  ["sub/\n", ["sub/", "sub/ab", "sub/deep/"]],
+  ["ab\n", ["sub/ab", "ab"]],
+  ["/*\n!/\n", ["ab", "sub"]],
+  ["!**/*\nsub/\n", []],
+  ["sub/\n!*p\n", ["sub/", "sub/ab"]],
+  ["**/*/**\n", ["sub/", "sub/ab", "sub/deep/"]],
+  ["[ab\n/\n", []],
+  ["[/a\\\n", []],
+];
+for (const [text, wanted] of HARBOR) {
+  test(`patterns exclude as Harbor's .harborignore does: ${JSON.stringify(text)}`, () => {
+    assert.deepEqual(excluded(text, "harbor", ["sub/", "sub/ab", "ab", "sub/deep/", "sub"]), wanted);
+  });
+}
 
 for (const bad of ["!", "\\", "ab\\", "a\\/b", "[z-a]", "x[b--]"]) {
   test(`parsePatterns() names the file and line of a bad pattern: ${bad}`, () => {
