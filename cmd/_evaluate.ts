@@ -16,12 +16,13 @@ import type { Emit } from "../lib/events.ts";
 import { writeAtomic } from "../lib/files/atomic.ts";
 import { tailOfFile } from "../lib/files/ends.ts";
 import { closing } from "../lib/report/closing.ts";
-import { isUtf8, screen } from "../lib/report/screen.ts";
+import { screen } from "../lib/report/screen.ts";
 import { lines, TABLE_HEADER, tableLine } from "../lib/report/table.ts";
 import type { TaskRecord } from "../lib/report/summary.ts";
 import { type RunPaths, runPaths } from "../lib/rollouts/paths.ts";
 import { ENVIRONMENT_SERVER } from "../lib/rollouts/schema.ts";
 import { sourceLabel } from "../lib/rollouts/rows.ts";
+import { isUtf8Locale } from "../lib/runtime/terminal.ts";
 import { versionFacts } from "../lib/runtime/version.ts";
 import { newRunId, type Owner, thisOwner } from "../lib/sandbox/owner.ts";
 import type { ProviderDeps, ProviderName, SandboxProvider } from "../lib/sandbox/provider.ts";
@@ -58,7 +59,7 @@ export async function evaluateTarget(
     validation: request.command === "gym dataset validate",
     output: options.output,
   });
-  const view = screen(ctx, { ...options, utf8: isUtf8(ctx.env) });
+  const view = screen(ctx, { ...options, utf8: isUtf8Locale(ctx.env) });
   const selection = { only: options.onlyTasks, exclude: options.excludeTasks };
   const input = await readInput(target, selection, overrides.gym.defaults, ctx.signal);
   tellInput(input, overrides, view.emit);

@@ -2,7 +2,7 @@
  * The one typed stream in which a run tells what happens. Screen, log and (later) --json-events are readers of it;
  * nothing below `cmd/` prints in any other way.
  */
-export type Phase = "admitted" | "seeding" | "agent" | "verifying" | "cleaning";
+export type Phase = "seeding" | "agent" | "verifying" | "cleaning";
 
 export type Event =
   | { kind: "note"; text: string }

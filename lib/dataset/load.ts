@@ -3,9 +3,9 @@
  * are asked for, so that 10,000 tasks cost the memory of their names.
  */
 import { basename, join } from "node:path";
-import { lstatSync, statSync } from "node:fs";
-import { HarborError } from "../errors.ts";
+import { lstatSync } from "node:fs";
 import { sortByCodePoint } from "../files/order.ts";
+import { statTarget } from "../files/tree.ts";
 import { nearest } from "../suggest.ts";
 import type { Target } from "../target/resolve.ts";
 import { discoverTasks, type Discovery, duplicates, type Found } from "../task/discover.ts";
@@ -160,16 +160,4 @@ function sayNoTasks(settings: DatasetSettings | null, shownAs: string, findings:
   } else findings.add("target.no-tasks", { at: shownAs });
 }
 
-/** Throws the first fault of the dataset as a whole as HarborError "task.invalid". */
-export function requireSound(dataset: Dataset): void {
-  const [first] = dataset.errors;
-  if (first !== undefined) throw new HarborError("task.invalid", first.message, { hint: first.hint });
-}
-
-const isFile = (path: string): boolean => {
-  try {
-    return statSync(path, { throwIfNoEntry: false })?.isFile() ?? false;
-  } catch {
-    return false;
-  }
-};
+const isFile = (path: string): boolean => statTarget(path)?.isFile() ?? false;

@@ -2,16 +2,17 @@
  * manifest.toml: derived facts beside the task folders, so that equal manifests mean identical task folders and dataset
  * files (task-format §10). Fixed key order, tasks by id, no times. Only a run's preparation writes one.
  */
-import { readFileSync, statSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { parse } from "smol-toml";
 import { z } from "zod";
 import type { DatasetDigests } from "../digest/dataset.ts";
 import { errno, HarborError } from "../errors.ts";
 import { writeAtomic } from "../files/atomic.ts";
 import { sortByCodePoint } from "../files/order.ts";
 import { reasonOf } from "../files/reason.ts";
+import { statTarget } from "../files/tree.ts";
 import type { Runner } from "../runtime/runner.ts";
+import { readToml } from "../task/toml.ts";
 
 const NAME = "manifest.toml";
 const LOCAL = "local";
@@ -96,11 +97,12 @@ function readManifest(path: string): FoundManifest {
   } catch (error) {
     return errno(error) === "ENOENT" ? {} : { fault: `${path} is unreadable and will be rewritten` };
   }
-  try {
-    return { text, manifest: Manifest.parse(parse(text, { integersAsBigInt: "asNeeded" })) };
-  } catch {
-    return { text, fault: `${path} is unreadable and will be rewritten` };
-  }
+  const toml = readToml(text);
+  const manifest = toml.ok ? Manifest.safeParse(toml.table).data : undefined;
+  return {
+    text,
+    ...(manifest === undefined ? { fault: `${path} is unreadable and will be rewritten` } : { manifest }),
+  };
 }
 
 /** The manifest of a folder that somebody authors. */
@@ -177,15 +179,7 @@ async function isTracked(folder: string, { runner, signal }: ReconcileDeps): Pro
 
 function isInRepository(folder: string): boolean {
   for (let above = folder;; above = dirname(above)) {
-    if (exists(join(above, ".git"))) return true;
+    if (statTarget(join(above, ".git")) !== undefined) return true;
     if (above === dirname(above)) return false;
-  }
-}
-
-function exists(path: string): boolean {
-  try {
-    return statSync(path, { throwIfNoEntry: false }) !== undefined;
-  } catch {
-    return false;
   }
 }

@@ -18,7 +18,7 @@ export const Defaults = z.strictObject({
 export type Defaults = z.infer<typeof Defaults>;
 
 /** Settable from here: the rest of [verifier] is the task's own (task-format §13 #13). */
-export const VerifierOverride = z.strictObject({
+const VerifierOverride = z.strictObject({
   timeout_sec: z.number().positive().optional(),
   /** Files below /logs/verifier that survive the emptying before the tests. */
   inputs: z.array(z.string()).optional(),

@@ -53,7 +53,7 @@ function nothingMatches(pattern: string, ids: readonly string[], option: string)
 }
 
 /** The nearest IDs, best first. */
-export function nearNames(word: string, ids: readonly string[], count = NEAR_NAMES): string[] {
+function nearNames(word: string, ids: readonly string[], count = NEAR_NAMES): string[] {
   const bare = word.replace(/[*?[\]]/g, "").toLowerCase();
   const far = (id: string): number => {
     const lower = id.toLowerCase();

@@ -61,7 +61,7 @@ export function datasetDigest(folder: string, taskDigests: Iterable<string>): Da
 }
 
 /** The part of a dataset's identity that is not in its tasks. Throws as `datasetDigest`. */
-export function datasetFileDigests(folder: string): Omit<DatasetDigests, "dataset_digest"> {
+function datasetFileDigests(folder: string): Omit<DatasetDigests, "dataset_digest"> {
   const reader = new FileReader();
   const sum = (name: string): string | undefined => {
     const path = `${folder}/${name}`;

@@ -10,7 +10,7 @@ import { type HashOptions, hashTask, type TaskHashes } from "./task.ts";
 import { TASK_FOLDERS, type TaskTree } from "./tree.ts";
 
 /** Below this a second process costs more than it saves. */
-export const LARGE_BYTES = 200 * 1024 * 1024;
+const LARGE_BYTES = 200 * 1024 * 1024;
 
 /** Files whose length is looked at to estimate that of all. */
 const SAMPLES = 1024;

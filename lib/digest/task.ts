@@ -75,12 +75,6 @@ export function hashTask(task: string | TaskTree, options: HashOptions = {}): Ta
 /** The task folder digest (§9.1). Throws HarborError "task.invalid" naming the file that stands in the way. */
 export const taskDigest = (folder: string): string => taskDigestOf(new TaskTree(folder), new FileReader());
 
-/** Harbor 0.25's package content hash. Throws as `taskDigest`. */
-export const packageHash = (folder: string): string => packageHashOf(new TaskTree(folder), new FileReader());
-
-/** Harbor 0.25's directory checksum. Throws as `taskDigest`. */
-export const dirhash = (folder: string): string => dirhashOf(new TaskTree(folder), new FileReader());
-
 function contextHashOf(tree: TaskTree, reader: FileReader, dockerImage: string | undefined): string {
   if (tree.escapes("environment")) tree.refuseEscape("environment");
   const prefix = "environment/".length;

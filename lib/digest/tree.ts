@@ -46,19 +46,20 @@ export class TaskTree {
   /** Whether one of the task's folders is a link that leads out: a link to `/` must not make us read the machine. */
   escapes(name: string): boolean {
     const isLink = this.root().some((entry) => entry.name === name && entry.kind === "link");
-    return isLink && isFolder(this.at(name)) && this.#leadsOut(name);
+    return isLink && isFolder(this.at(name)) && this.leadsOut(name);
   }
 
   /** Throws HarborError "task.invalid" when a link leads out of the task folder, also to where nothing is. */
   refuseEscape(path: string): void {
-    if (!this.#leadsOut(path)) return;
+    if (!this.leadsOut(path)) return;
     throw new HarborError("task.invalid", `Task file escapes the task folder: ${path}`, {
       hint: "put what it leads to there",
       details: { path },
     });
   }
 
-  #leadsOut(path: string): boolean {
+  /** Whether a link's target lies outside the task folder; a broken link is judged by where it points. */
+  leadsOut(path: string): boolean {
     this.#realFolder ??= realpathSync(this.folder);
     const at = this.at(path);
     const place = this.target(path) === undefined

@@ -80,7 +80,7 @@ export interface EvaluationResult {
   seconds: number;
 }
 
-export const NO_SOLUTION = "no reference solution";
+const NO_SOLUTION = "no reference solution";
 
 export async function evaluate(run: Evaluation, deps: EvaluationDeps, signal: AbortSignal): Promise<EvaluationResult> {
   const started = deps.clock.ticks();

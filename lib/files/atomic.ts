@@ -6,10 +6,10 @@ import { basename, dirname, join } from "node:path";
  * Replaces `path` in one step: readers see the old bytes or the new ones, never half. The folder must exist. Throws
  * the Node error of the step that failed and leaves the old file and no temporary one.
  */
-export async function writeAtomic(path: string, data: string | Uint8Array, options: { mode?: number } = {}) {
+export async function writeAtomic(path: string, data: string | Uint8Array): Promise<void> {
   const temp = join(dirname(path), `.${basename(path).slice(0, 40)}.${crypto.randomUUID()}.tmp`); // same disk, or rename fails
   try {
-    const file = await open(temp, "wx", options.mode ?? 0o644);
+    const file = await open(temp, "wx", 0o644);
     await file.writeFile(data).then(() => file.sync()).finally(() => file.close());
     await rename(temp, path);
   } catch (error) {

@@ -24,7 +24,7 @@ export function imageNeedOf(task: Task): ImageNeed {
 }
 
 /** Name of the image that a context hash stands for (spec/images-and-sandboxes §3.2). */
-export const tagOf = (contextHash: string): string => `hb__${contextHash}`;
+const tagOf = (contextHash: string): string => `hb__${contextHash}`;
 
 function sourceOf(task: Task): ImageNeed["source"] {
   const { image } = task;

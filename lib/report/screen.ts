@@ -34,7 +34,6 @@ interface Running {
 const REDRAW_MS = 250;
 const MOST_LINES = 8;
 const PHASES: Record<Phase, string> = {
-  admitted: "waiting",
   seeding: "starting",
   agent: "agent",
   verifying: "verifying",
@@ -162,12 +161,6 @@ function finishedLine(event: Extract<Event, { kind: "finished" }>, tally: Tally)
   const reason = event.outcome === "failed" && event.reason !== null ? `: ${event.reason.split("\n", 1)[0]}` : "";
   const line = `[${tally.done}/${tally.total}] ${nameOf(event, tally)}: ${what}${kind}${reason}`;
   return visible(`${line} in ${duration(event.durationMs / 1000)}`);
-}
-
-/** Whether the environment's locale is UTF-8 (field case C4). */
-export function isUtf8(env: Readonly<Record<string, string | undefined>>): boolean {
-  const locale = [env.LC_ALL, env.LC_CTYPE, env.LANG].find((value) => value !== undefined && value !== "");
-  return locale !== undefined && /utf-?8/i.test(locale);
 }
 
 /** `text` cut to `columns` cells; East Asian wide characters and emoji take two. */

@@ -4,9 +4,8 @@
  * (task-format §7 #21); Harbor 0.25.0 follows links inside tests/, solution/ and declared steps, `.harborignore`d ones
  * left out (`--strict`).
  */
-import { readlinkSync, realpathSync } from "node:fs";
-import { dirname, resolve } from "node:path";
-import { type Entry, readFolder } from "../files/tree.ts";
+import { realpathSync } from "node:fs";
+import { type Entry, readFolder, statKind } from "../files/tree.ts";
 import { TASK_FOLDERS, type TaskTree } from "../digest/tree.ts";
 
 export type LinkFault = { code: "link.escapes" | "link.cycle" | "link.folder" | "file.special"; file: string };
@@ -17,7 +16,7 @@ export function linkFaults(tree: TaskTree): LinkFault[] {
   const look = (entry: Entry): void => {
     if (entry.kind === "other") faults.push({ code: "file.special", file: entry.path });
     if (entry.kind !== "link") return;
-    if (!staysInside(tree, entry.path)) faults.push({ code: "link.escapes", file: entry.path });
+    if (tree.leadsOut(entry.path)) faults.push({ code: "link.escapes", file: entry.path });
     else if (tree.target(entry.path)?.isDirectory()) faults.push({ code: "link.folder", file: entry.path });
   };
   for (const entry of tree.root()) {
@@ -43,7 +42,7 @@ export function harborLinkFaults(tree: TaskTree, scopes: readonly string[], hono
 function faultIn(tree: TaskTree, entry: Entry, above: readonly string[], honourIgnore: boolean): LinkFault | undefined {
   if (entry.kind !== "link" && entry.kind !== "dir") return undefined;
   if (honourIgnore && tree.ignore().excludes(entry.path, entry.kind)) return undefined;
-  if (entry.kind === "link" && !staysInside(tree, entry.path)) return { code: "link.escapes", file: entry.path };
+  if (entry.kind === "link" && tree.leadsOut(entry.path)) return { code: "link.escapes", file: entry.path };
   if (!tree.target(entry.path)?.isDirectory()) return undefined;
   const real = realpathSync(tree.at(entry.path));
   if (above.includes(real)) return { code: "link.cycle", file: entry.path };
@@ -54,21 +53,4 @@ function faultIn(tree: TaskTree, entry: Entry, above: readonly string[], honourI
   return undefined;
 }
 
-/** Whether a link's target lies inside the task folder; a broken link is judged by where it points. */
-function staysInside(tree: TaskTree, path: string): boolean {
-  const root = realpathSync(tree.folder);
-  const at = tree.at(path);
-  const place = tree.target(path) === undefined
-    ? resolve(realpathSync(dirname(at)), readlinkSync(at))
-    : realpathSync(at);
-  return `${place}/`.startsWith(`${root}/`);
-}
-
-function isLink(tree: TaskTree, path: string): boolean {
-  try {
-    readlinkSync(tree.at(path));
-    return true;
-  } catch {
-    return false;
-  }
-}
+const isLink = (tree: TaskTree, path: string): boolean => statKind(tree.at(path)) === "link";

@@ -2,10 +2,11 @@
  * Finds the task folders below a dataset's root (task-format §1.3): a folder with task.toml is a task and is not
  * searched further; at most six levels down; hidden folders skipped; links never followed; siblings in code-point order.
  */
-import { lstatSync, readdirSync, statSync } from "node:fs";
+import { lstatSync, readdirSync } from "node:fs";
 import { errno } from "../errors.ts";
 import { sortByCodePoint } from "../files/order.ts";
 import { reasonOf } from "../files/reason.ts";
+import { isFolder, statKind } from "../files/tree.ts";
 
 const DEPTH = 6;
 
@@ -38,7 +39,7 @@ export function discoverTasks(root: string): Discovery {
 function search(root: string, prefix: string, depth: number, found: Discovery): void {
   for (const { name, linked } of subfolders(root, prefix, found)) {
     const path = prefix === "" ? name : `${prefix}/${name}`;
-    if (name.includes("\ufffd") && !isFolder(`${root}/${path}`)) {
+    if (name.includes("\ufffd") && statKind(`${root}/${path}`) === undefined) {
       found.unnamed.push(path);
       continue;
     }
@@ -62,8 +63,8 @@ function subfolders(root: string, prefix: string, found: Discovery): { name: str
     for (const entry of readdirSync(folder, { withFileTypes: true })) {
       if (entry.name.startsWith(".")) continue;
       if (entry.isDirectory()) linked.set(entry.name, false);
-      else if (entry.isSymbolicLink() && leadsToFolder(`${folder}/${entry.name}`)) linked.set(entry.name, true);
-      else if (!entry.isFile() && isFolder(`${folder}/${entry.name}`)) linked.set(entry.name, false);
+      else if (entry.isSymbolicLink() && isFolder(`${folder}/${entry.name}`)) linked.set(entry.name, true);
+      else if (!entry.isFile() && statKind(`${folder}/${entry.name}`) === "dir") linked.set(entry.name, false);
     }
   } catch (error) {
     found.unreadable.push({ path: prefix, detail: reasonOf(error) });
@@ -80,17 +81,6 @@ export function holdsTaskToml(folder: string): boolean {
     throw error;
   }
 }
-
-function leadsToFolder(path: string): boolean {
-  try {
-    return statSync(path, { throwIfNoEntry: false })?.isDirectory() ?? false;
-  } catch {
-    return false; // links that go round in a circle lead nowhere
-  }
-}
-
-/** For file systems that tell no kinds in their listings. */
-const isFolder = (path: string): boolean => lstatSync(path, { throwIfNoEntry: false })?.isDirectory() ?? false;
 
 /** The first folder of each ID that more than one folder has, by the path of every later one. */
 export function duplicates(tasks: readonly Found[]): Map<string, string> {

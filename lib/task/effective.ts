@@ -88,7 +88,7 @@ export function verifierSettings(
  * A step's verifier: user, env, mode and environment fall back to the task's, the timeout never does; hooks follow the
  * task's.
  */
-export function stepVerifier(
+function stepVerifier(
   step: VerifierToml = {},
   task: VerifierToml = {},
   multipliers: Multipliers,

@@ -33,7 +33,7 @@ export function laxNumber(value: unknown): number | undefined {
 }
 
 /** Text as Python's `float()` and pydantic read it. */
-export function pythonNumber(value: string): number | undefined {
+function pythonNumber(value: string): number | undefined {
   const text = digits(value);
   if (DECIMAL.test(text)) return Number(text);
   const match = NOT_FINITE.exec(text);

@@ -102,13 +102,6 @@ export function loadTask(folder: string, options: LoadOptions = {}): LoadedTask 
   };
 }
 
-/** The task, or a HarborError "task.invalid" with its first error. */
-export function requireTask(loaded: LoadedTask): Task {
-  if (loaded.task !== null) return loaded.task;
-  const [first] = loaded.errors;
-  throw new HarborError("task.invalid", first?.message ?? `${loaded.shownAs} does not load`, { hint: first?.hint });
-}
-
 interface Draft {
   settings: Settings | null;
   config: TaskToml | null;

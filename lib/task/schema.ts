@@ -103,14 +103,14 @@ export const Environment = z.looseObject({
   storage: old("storage_mb, as text with K, M or G.", ["string"]),
 }).meta({ description: "A sandbox: its image, limits, network." });
 
-export const Collect = z.looseObject({
+const Collect = z.looseObject({
   command: z.string().meta({ description: "Run after the agent, before artifacts are copied." }),
   service: text("Compose service to run it in.", "main"),
   timeout_sec: number("Bound of the command, in seconds.", 60),
   user: user("User it runs as."),
 }).meta({ description: "A command that gathers evidence after the agent." });
 
-export const Verifier = z.looseObject({
+const Verifier = z.looseObject({
   timeout_sec: number("Bound of the tests, in seconds.", 600),
   user: user("User the tests run as."),
   env: environmentVariables("Environment of the tests; a value may be ${NAME} or ${NAME:-default} of the host."),
@@ -131,14 +131,14 @@ export const Agent = z.looseObject({
   ...phaseNetwork,
 }).meta({ description: "Limits of the agent.", default: {} });
 
-export const ArtifactTable = z.looseObject({
+const ArtifactTable = z.looseObject({
   source: z.string().meta({ description: "Path in the sandbox." }),
   destination: text("Relative path on the host; absent: the source without its leading slash."),
   service: text("Compose service to copy from."),
   exclude: texts("tar patterns left out of a folder.", []),
 }).meta({ description: "A file or folder kept after the run." });
 
-export const Artifacts = z.array(z.union([z.string(), ArtifactTable])).optional().meta({
+const Artifacts = z.array(z.union([z.string(), ArtifactTable])).optional().meta({
   description: "Files kept after the run; above the first table header.",
   default: [],
 });
@@ -169,7 +169,7 @@ const isTable = (value: unknown): value is Record<string, unknown> =>
   typeof value === "object" && value !== null && [null, Object.prototype].includes(Object.getPrototypeOf(value));
 
 /** `[task]` as Harbor checks it (`--strict`); by default the table is free (task-format §2.2). */
-export const Package = z.looseObject({
+const Package = z.looseObject({
   name: z.string().meta({ description: "org/name" }),
   version: z.string().min(1).optional().meta({ description: "Version of the task." }),
   description: text("One line for listings.", ""),

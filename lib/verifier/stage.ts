@@ -7,7 +7,7 @@ import { shellQuote } from "../runtime/runner.ts";
 export const TESTS = "/tests";
 export const VERIFIER_LOGS = "/logs/verifier";
 export const AGENT_LOGS = "/logs/agent";
-export const ARTIFACTS = "/logs/artifacts";
+const ARTIFACTS = "/logs/artifacts";
 /** Our own folder in a sandbox, root's alone (decisions 15). */
 export const OURS = "/tmp/.gym-harbor";
 

@@ -3,7 +3,7 @@ import { execFileSync } from "node:child_process";
 import { chmodSync, mkdirSync, utimesSync } from "node:fs";
 import { dirname } from "node:path";
 import { test } from "node:test";
-import { hashTask, packageHash, taskDigest } from "../../../lib/digest/task.ts";
+import { hashTask, taskDigest } from "../../../lib/digest/task.ts";
 import { contextHash } from "../../../lib/digest/context.ts";
 import { walkTree } from "../../../lib/files/tree.ts";
 import { dataPath, dataRows } from "../../support/data.ts";
@@ -43,12 +43,11 @@ test("hashTask() gives the values of the specification's vector", () => {
   assert.equal(hashes.context_hash, "4c473bcce8197d76b4d88b6290ebbc32");
 });
 
-test("taskDigest() and packageHash() give what hashTask() gives", () => {
+test("taskDigest() and contextHash() give what hashTask() gives", () => {
   using temp = new TempFolder();
   writeFiles(temp.path, SPEC);
   const hashes = hashTask(temp.path);
   assert.equal(taskDigest(temp.path), hashes.task_digest);
-  assert.equal(packageHash(temp.path), hashes.package_hash);
   assert.equal(contextHash(temp.join("environment")), hashes.context_hash);
   assert.equal("dirhash" in hashes, false);
 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Event } from "../../../lib/events.ts";
-import { fit, isUtf8, liveLines, screen, type ScreenOptions } from "../../../lib/report/screen.ts";
+import { fit, liveLines, screen, type ScreenOptions } from "../../../lib/report/screen.ts";
 import { systemClock } from "../../../lib/runtime/clock.ts";
 
 const OPTIONS: ScreenOptions = { quiet: false, verbose: false, utf8: true };
@@ -132,10 +132,4 @@ test("fit() counts cells, so that a line never wraps", () => {
   assert.equal(fit("abcdef", 4, false), "abcd");
   assert.equal(fit("日本語", 4, false), "日本");
   assert.equal(fit("abc", 4, true), "abc");
-});
-
-test("C4: isUtf8() follows the locale's precedence", () => {
-  assert.equal(isUtf8({ LC_ALL: "C", LANG: "en_US.UTF-8" }), false);
-  assert.equal(isUtf8({ LANG: "de_DE.utf8" }), true);
-  assert.equal(isUtf8({}), false);
 });
