@@ -3,6 +3,7 @@
  * made in the same call as the start; most tasks need nothing more.
  */
 import { HarborError } from "../errors.ts";
+import { imageNeedOf } from "../images/plan.ts";
 import { OURS, seedText } from "../verifier/stage.ts";
 import type { Running, SandboxSpec } from "../sandbox/provider.ts";
 import { missingVariables, resolveTemplates } from "../task/env.ts";
@@ -33,6 +34,7 @@ export async function seedSpec(
   const image = await setUp(task, () => deps.imageOf(task, signal));
   state.image = image;
   const { environment } = task;
+  const { network, limits } = imageNeedOf(task);
   const lifetimeSec = (budgetSec(task, settings) ?? settings.default_episode_timeout_seconds) +
     settings.sandbox_ttl_slack_s;
   return {
@@ -43,14 +45,8 @@ export async function seedSpec(
     env: { ...settings.sandbox_env, ...resolveTemplates(environment.env, deps.hostEnv, "environment.env") },
     workdir: environment.workdir,
     user: task.agent.user,
-    // Allow lists and per-phase networks were left out when the run was planned.
-    network: environment.network_mode === "no-network" ? "no-network" : "public",
-    limits: {
-      cpus: environment.cpus,
-      memoryMb: environment.memory_mb,
-      storageMb: environment.storage_mb,
-      gpus: environment.gpus,
-    },
+    network,
+    limits,
     ttlMs: lifetimeSec * 1000,
     readyTimeoutMs: settings.sandbox_ready_timeout_s * 1000,
     setup: seedText(),

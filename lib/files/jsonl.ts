@@ -5,8 +5,8 @@
  */
 import { Buffer } from "node:buffer";
 import { type FileHandle, open } from "node:fs/promises";
-import { errno, HarborError, messageOf } from "../errors.ts";
-import { reasonOf } from "./reason.ts";
+import { HarborError, messageOf } from "../errors.ts";
+import { unwritable } from "./unwritable.ts";
 
 const LF = 10;
 const CHUNK = 256 * 1024;
@@ -42,7 +42,7 @@ export class JsonlAppender implements AsyncDisposable {
         throw error;
       }
     } catch (cause) {
-      throw unwritable(path, cause);
+      throw unwritable(`Cannot write ${path}`, cause);
     }
   }
 
@@ -66,7 +66,7 @@ export class JsonlAppender implements AsyncDisposable {
       this.length += line.length;
     } catch (cause) {
       await this.file.truncate(this.length).catch(() => {}); // else the next open cuts it off
-      throw unwritable(this.path, cause);
+      throw unwritable(`Cannot write ${this.path}`, cause);
     }
   }
 
@@ -168,15 +168,6 @@ async function endOfLastLine(file: FileHandle, size: number): Promise<number> {
     end = start;
   }
   return 0;
-}
-
-function unwritable(path: string, cause: unknown): HarborError {
-  return new HarborError("store.unwritable", `Cannot write ${path}: ${reasonOf(cause)}`, {
-    cause,
-    hint: errno(cause) === "ENOSPC" || errno(cause) === "EDQUOT"
-      ? "free some space, then continue with --resume"
-      : "choose another place with --output",
-  });
 }
 
 function corrupt(path: string, line: number, why: string, cause?: unknown): HarborError {

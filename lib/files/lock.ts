@@ -8,7 +8,7 @@ import { closeSync, fdatasyncSync, fstatSync, openSync, readFileSync, rmSync, wr
 import { errno, HarborError } from "../errors.ts";
 import type { Clock } from "../runtime/clock.ts";
 import { isAlive, type ProcessIdentity, thisProcess } from "../runtime/process_identity.ts";
-import { reasonOf } from "./reason.ts";
+import { unwritable } from "./unwritable.ts";
 
 /** How often a holder shows that it lives, and how long its silence must last before another machine takes over. */
 const HEARTBEAT_MS = 15_000;
@@ -111,7 +111,7 @@ export function readHolder(path: string): Found | undefined {
     file = openSync(path, "r");
   } catch (error) {
     if (errno(error) === "ENOENT") return undefined;
-    throw unwritable(path, error);
+    throw unwritable(`Cannot lock ${path}`, error);
   }
   try {
     const text = readFileSync(file, "utf8");
@@ -180,7 +180,7 @@ function create(path: string, text: string): boolean {
     file = openSync(path, "wx", 0o644);
   } catch (error) {
     if (errno(error) === "EEXIST") return false;
-    throw unwritable(path, error);
+    throw unwritable(`Cannot lock ${path}`, error);
   }
   try {
     writeSync(file, text);
@@ -188,7 +188,7 @@ function create(path: string, text: string): boolean {
     return true;
   } catch (error) {
     rmSync(path, { force: true });
-    throw unwritable(path, error);
+    throw unwritable(`Cannot lock ${path}`, error);
   } finally {
     closeSync(file);
   }
@@ -213,12 +213,5 @@ function locked(path: string, holder: Holder | undefined): HarborError {
   return new HarborError("store.locked", `Cannot lock ${path}: ${describe(holder)} holds it`, {
     hint: "wait until it has ended, or remove the file if you know that it has",
     details: { path, ...holder },
-  });
-}
-
-function unwritable(path: string, cause: unknown): HarborError {
-  return new HarborError("store.unwritable", `Cannot lock ${path}: ${reasonOf(cause)}`, {
-    cause,
-    hint: "make the folder writable, or choose another place with --output",
   });
 }

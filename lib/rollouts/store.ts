@@ -5,10 +5,11 @@
 import { constants, existsSync } from "node:fs";
 import { access, mkdir, rename } from "node:fs/promises";
 import { dirname } from "node:path";
-import { errno, HarborError, isDiskFull, messageOf } from "../errors.ts";
+import { errno } from "../errors.ts";
 import { writeAtomic } from "../files/atomic.ts";
 import { JsonlAppender, readJsonl } from "../files/jsonl.ts";
 import { type FileLock, lockFile } from "../files/lock.ts";
+import { unwritable } from "../files/unwritable.ts";
 import type { Clock } from "../runtime/clock.ts";
 import type { RunPaths } from "./paths.ts";
 import { type Outcome, ReadMaterialized, ReadRow } from "./schema.ts";
@@ -118,14 +119,4 @@ export class RunStore implements AsyncDisposable {
     await this.#failures?.close();
     this.lock[Symbol.dispose]();
   }
-}
-
-function unwritable(doing: string, cause: unknown): HarborError {
-  if (cause instanceof HarborError) return cause;
-  return new HarborError("store.unwritable", `${doing}: ${messageOf(cause)}`, {
-    cause,
-    hint: isDiskFull(cause)
-      ? "free some space, then continue with --resume"
-      : "choose another place with --output FILE.jsonl",
-  });
 }

@@ -35,7 +35,6 @@ export interface ImageNeed {
     | { kind: "dockerfile"; context: string; dockerfile: string; tag: string; buildTimeoutMs: number }
     /** No image and no Dockerfile: only `host` can take it. */
     | { kind: "none" };
-  /** Folder whose files are uploaded to the working directory (docker_image without a Dockerfile), if any. */
   network: Network;
   limits: Limits;
   /** Users that commands of the task will run as; undefined entries mean the image's own. */

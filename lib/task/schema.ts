@@ -3,7 +3,7 @@
  * One zod schema serves three readers: the loader (types), `task schema` (JSON Schema with these descriptions) and the
  * tables derived in keys.ts (which keys are known, which values are the defaults).
  *
- * Types are as lax as upstream's, so absent keys stay absent and defaults are filled in settings.ts. What one key alone
+ * Types are as lax as upstream's, so absent keys stay absent and defaults are filled in by effective.ts. What one key alone
  * cannot tell (conflicts, ranges, modes) is in rules.ts.
  */
 import { z } from "zod";

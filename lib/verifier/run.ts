@@ -10,6 +10,7 @@ import { join } from "node:path";
 import { withEvidence } from "../sandbox/evidence.ts";
 import { errno, HarborError, isDiskFull, messageOf } from "../errors.ts";
 import { headOfFile, tailOfFile } from "../files/ends.ts";
+import { unwritable } from "../files/unwritable.ts";
 import type { Redactor } from "../rollouts/redact.ts";
 import type { Clock } from "../runtime/clock.ts";
 import type { ExecResult, HostTree, Running, Sandbox } from "../sandbox/provider.ts";
@@ -140,9 +141,7 @@ async function sessionFolder(deps: VerifierDeps): Promise<string> {
     await mkdir(folder);
     return folder;
   } catch (cause) {
-    throw new HarborError("store.unwritable", `Cannot make the verifier's log folder ${folder}: ${messageOf(cause)}`, {
-      cause,
-    });
+    throw unwritable(`Cannot make the verifier's log folder ${folder}`, cause);
   }
 }
 
@@ -230,12 +229,7 @@ function leftOut(result: ExecResult): string[] {
 /** A full disk of this machine is thrown: it ends the run, since nothing can be kept any more. */
 function faultOf(error: unknown): NonNullable<Facts["fault"]> {
   const reason = messageOf(error);
-  if (isDiskFull(error)) {
-    throw new HarborError("store.unwritable", `Cannot keep the verifier's files: ${reason}`, {
-      cause: error,
-      hint: "free some space, then continue with --resume",
-    });
-  }
+  if (isDiskFull(error)) throw unwritable("Cannot keep the verifier's files", error);
   if (!(error instanceof HarborError)) {
     if (errno(error) === undefined) throw error; // a bug of ours
     return { kind: "persistence_failed", reason }; // this machine's files: disk full, say

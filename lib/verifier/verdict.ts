@@ -4,7 +4,7 @@
  * Once `test.sh` ran, the sample counts; only a failure of our own side masks it. The script's exit code is recorded
  * and never decides a reward.
  */
-import { ending, type FailureKind, shortened } from "../episode/failures.ts";
+import { ending, type FailureKind, KINDS, shortened } from "../episode/failures.ts";
 import type { Reading } from "./reward.ts";
 
 export interface Facts {
@@ -49,8 +49,8 @@ const OUTPUT_LIMIT = 600;
 export function judge(facts: Facts): Verdict {
   const read = facts.reading.kind === "reward" ? facts.reading : null;
   const known = facts.reading.kind === "absent" ? null : facts.reading.rewards;
-  if (facts.fault !== undefined) return masked(facts.fault.kind, facts.fault.reason, known);
-  if (facts.notStarted !== null) return masked("verifier_error", facts.notStarted, known);
+  if (facts.fault !== undefined) return without(facts.fault.kind, facts.fault.reason, known);
+  if (facts.notStarted !== null) return without("verifier_error", facts.notStarted, known);
   if (read !== null) {
     const notes = [...read.notes, ...(read.reward < 1 ? bootstrapNotes(facts.output) : [])];
     return {
@@ -75,11 +75,12 @@ export function judge(facts: Facts): Verdict {
   return zero("harbor:missing_reward", `no reward.json or reward.txt was written${code}`, facts);
 }
 
-function masked(kind: FailureKind, reason: string, rewards: Record<string, number> | null): Verdict {
+/** No reward: masked or a scored zero, as the table of kinds has it. */
+function without(kind: FailureKind, reason: string, rewards: Record<string, number> | null): Verdict {
   return {
     reward: 0,
     rewards,
-    mask_sample: true,
+    mask_sample: KINDS[kind].onResult === "masked",
     failure_kind: kind,
     failure_reason: shortened(reason),
     notes: [],
@@ -94,14 +95,8 @@ function zero(kind: FailureKind, what: string, facts: Facts): Verdict {
   const tail = ending(facts.output.trimEnd(), OUTPUT_LIMIT);
   const head = [what, ...causes].join("; ");
   const reason = tail === "" ? head : `${head}\n${tail}`;
-  return {
-    reward: 0,
-    rewards: facts.reading.kind === "invalid" ? facts.reading.rewards : null,
-    mask_sample: false,
-    failure_kind: kind,
-    failure_reason: shortened(reason),
-    notes: bootstrapNotes(facts.output),
-  };
+  const rewards = facts.reading.kind === "invalid" ? facts.reading.rewards : null;
+  return { ...without(kind, reason, rewards), notes: bootstrapNotes(facts.output) };
 }
 
 /** Signs that a verifier could not fetch or find its own tools, so that its zero says nothing (field case A14). */

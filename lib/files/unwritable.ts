@@ -1,0 +1,13 @@
+/** The one way to say that results, rows or locks cannot be written. */
+import { HarborError, isDiskFull } from "../errors.ts";
+import { reasonOf } from "./reason.ts";
+
+/** HarborError "store.unwritable"; `doing` names the file ("Cannot write /out/rollouts.jsonl"). */
+export function unwritable(doing: string, cause: unknown): HarborError {
+  return new HarborError("store.unwritable", `${doing}: ${reasonOf(cause)}`, {
+    cause,
+    hint: isDiskFull(cause)
+      ? "free some space, then continue with --resume"
+      : "make the folder writable, or choose another place with --output FILE.jsonl",
+  });
+}
