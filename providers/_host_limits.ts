@@ -3,9 +3,10 @@
  * version 2 where delegated), so that a batch system's limits on us go on holding for what we start. Where they may
  * not, CPUs are held by affinity, processes by rlimit, and memory is watched from outside.
  */
-import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
+import { accessSync, constants, existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
+import { writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { errno } from "../lib/errors.ts";
+import { crossing, errno } from "../lib/errors.ts";
 import type { Clock } from "../lib/runtime/clock.ts";
 import type { Limits } from "../lib/sandbox/provider.ts";
 
@@ -16,8 +17,11 @@ const MOUNT = "/sys/fs/cgroup";
 const CPU_PERIOD_US = 100_000;
 
 export interface Groups {
-  /** cgroup.procs files that PID 1 writes itself into before it starts anything. */
-  procs: string[];
+  /**
+   * Moves the sandbox's first process in, from outside and while it still mounts: the kernel waits some 10 ms for a
+   * grace period there, which costs no CPU. Throws "sandbox.failed".
+   */
+  enter(pid: number): Promise<void>;
   holds: { memory: boolean; pids: boolean; cpu: boolean };
   /** Kills of the kernel's OOM killer inside so far; null when no counter can be read. */
   oomKills(): number | null;
@@ -71,7 +75,7 @@ function version1(ours: ReadonlyMap<string, string>, name: string, limits: Limit
     write(join(memory, "memory.memsw.limit_in_bytes"), String(memoryMb! * 1024 * 1024));
   }
   return {
-    procs: made.map((folder) => join(folder, "cgroup.procs")),
+    enter: (pid) => enterAll(made, pid),
     holds: { memory: memory !== undefined, pids: pids !== undefined, cpu: cpu !== undefined },
     oomKills: () => (memory === undefined ? null : counter(join(memory, "memory.oom_control"), "oom_kill")),
     folders: made,
@@ -98,13 +102,18 @@ function version2(own: string, name: string, limits: Limits, maxProcesses: numbe
     if (!makeGroup(folder, settings, made)) break;
     if (limits.memoryMb !== undefined) write(join(folder, "memory.swap.max"), "0");
     return {
-      procs: [join(folder, "cgroup.procs")],
+      enter: (pid) => enterAll(made, pid),
       holds: { memory: limits.memoryMb !== undefined, pids: true, cpu: limits.cpus !== undefined },
       oomKills: () => counter(join(folder, "memory.events"), "oom_kill"),
       folders: made,
     };
   }
-  return { procs: [], holds: { memory: false, pids: false, cpu: false }, oomKills: () => null, folders: [] };
+  return {
+    enter: () => Promise.resolve(),
+    holds: { memory: false, pids: false, cpu: false },
+    oomKills: () => null,
+    folders: [],
+  };
 }
 
 function makeGroup(folder: string, settings: Record<string, string>, made: string[]): boolean {
@@ -121,9 +130,25 @@ function makeGroup(folder: string, settings: Record<string, string>, made: strin
   return false;
 }
 
-/** Moving a process needs the right to write its old group's list as well: tried when PID 1 does it, guessed here. */
+/** A process may be moved by who may write the list of the group above both its old and its new one (cgroups(7)). */
 function canMoveInto(folder: string): boolean {
-  return existsSync(join(folder, "cgroup.procs"));
+  try {
+    accessSync(join(folder, "cgroup.procs"), constants.W_OK);
+    accessSync(join(dirname(folder), "cgroup.procs"), constants.W_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+async function enterAll(folders: readonly string[], pid: number): Promise<void> {
+  for (const folder of folders) {
+    await crossing(
+      "sandbox.failed",
+      `Cannot limit the sandbox by ${folder}`,
+      () => writeFile(join(folder, "cgroup.procs"), String(pid)),
+    );
+  }
 }
 
 function write(path: string, value: string): boolean {

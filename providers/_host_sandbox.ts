@@ -195,7 +195,6 @@ function startArgv(
     base,
     setpriv: machine.programs.setpriv,
     bash: machine.programs.bash,
-    cgroups: groups.procs,
     ...(own && { loopback: machine.loopback }),
     ...(way.storage === "memory" && {
       memory: spec.limits.storageMb === undefined ? {} : { sizeKb: spec.limits.storageMb * 1024 },
@@ -262,14 +261,18 @@ async function connect(
   started.stderr.on("data", (chunk) => (stderr = (stderr + chunk).slice(-4000)));
   let init: number | undefined;
   let session: Session | undefined;
+  let entering: Promise<void> | undefined;
   const ready = new Promise<"ready" | "ended" | "late" | "aborted">((resolve) => {
     let said = "";
     started.stdout.on("data", (chunk) => {
       if (session !== undefined) return session.hear(String(chunk));
       said += chunk;
       const match = /^P (\d+)\n(R\n)?/.exec(said);
-      if (match?.[2] === undefined) return;
+      if (match === null) return;
       init = Number(match[1]);
+      entering ??= groups.enter(init);
+      entering.catch(() => {});
+      if (match[2] === undefined) return;
       session = new Session(started, {
         runner: request.runner,
         clock: request.clock,
@@ -304,6 +307,7 @@ async function connect(
     groups: groups.folders,
     created: new Date().toISOString(),
   });
+  await entering; // no word of a task before its limits hold
   rmdirSync(`/proc/${init!}/root/.old`); // nothing of a task runs yet
   return new HostSandbox(request, plan, control, started, session!, init!, groups, held);
 }

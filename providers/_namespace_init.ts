@@ -44,8 +44,6 @@ export interface InitRequest {
   base: string;
   setpriv: string;
   bash: string;
-  /** cgroup.procs files of this sandbox's own groups. */
-  cgroups: readonly string[];
   /** argv that brings `lo` up; absent where the network namespace came with it up or is shared. */
   loopback?: readonly string[];
   /** Kilobytes for the tmpfs when writes stay in memory; undefined keeps them on disk. */
@@ -70,7 +68,6 @@ export function initProgram(request: InitRequest): string {
   const steps = ["set -eu", "umask 022", `cd ${q(base)}`];
   // /proc is still this machine's: the shell reads its own entry there.
   steps.push("read -r pid _ </proc/self/stat", `echo "P $pid"`);
-  for (const file of request.cgroups) steps.push(`echo 0 >${q(file)}`);
   steps.push("echo 1000 >/proc/self/oom_score_adj 2>/dev/null || :");
   if (request.ownUserNamespace) steps.push("echo 0 >/proc/sys/user/max_user_namespaces 2>/dev/null || :");
   if (request.cpuList !== undefined) steps.push(`taskset -cp ${request.cpuList} $$ >/dev/null`);

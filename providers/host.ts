@@ -150,7 +150,7 @@ export class HostProvider implements SandboxProvider {
     const hint = this.#oneId(machine);
     const other = users.find((user) => user !== undefined && !/^(|root|0)(:(root|0))?$/.test(user));
     if (hint === undefined || other === undefined) return;
-    const message = `${need.taskId} runs commands as ${other}, and only one id can be had here`;
+    const message = `${need.taskId} runs commands as ${other}, and only one id can be had here (${machine.idsReason})`;
     throw new HarborError("task.unsupported", message, { hint });
   }
 
