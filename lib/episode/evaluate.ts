@@ -12,7 +12,7 @@ import type { RunPaths } from "../rollouts/paths.ts";
 import { changedTasks, indexes, readSaved, refuseOthers, type Saved } from "../rollouts/resume.ts";
 import { RowMaker } from "../rollouts/rows.ts";
 import { RunStore } from "../rollouts/store.ts";
-import type { FailureRow, Outcome, ReadMaterialized, ReadRow, ResultRow } from "../rollouts/schema.ts";
+import type { ReadFailure, ReadMaterialized, ReadResult } from "../rollouts/schema.ts";
 import {
   type RecordFacts,
   recordOf,
@@ -20,6 +20,7 @@ import {
   runSummary,
   type SummaryFacts,
   type TaskRecord,
+  type Told,
 } from "../report/summary.ts";
 import type { Clock } from "../runtime/clock.ts";
 import type { Owner } from "../sandbox/owner.ts";
@@ -174,8 +175,8 @@ class Desk implements AsyncDisposable {
   }
 
   /** Takes an outcome of this run or of an earlier one into the summary. */
-  keep(kind: Outcome["kind"], row: ResultRow | FailureRow | ReadRow, plan: EpisodePlan): void {
-    this.records.add(recordOf(kind, row, plan, this.rows.createParams(plan.task), this.facts));
+  keep(told: Told, plan: EpisodePlan): void {
+    this.records.add(recordOf(told, plan, this.rows.createParams(plan.task), this.facts));
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -215,16 +216,17 @@ function withIndexes(tasks: readonly { task: Task; digest: string }[], saved: Sa
 async function readRows(desk: Desk, tasks: readonly PlannedTask[], saved: Saved): Promise<Known> {
   const known = new Known();
   const byId = new Map(tasks.map((planned) => [planned.task.id, planned]));
-  const take = (kind: Outcome["kind"], row: ReadRow) => {
+  const take = (told: { kind: "result"; row: ReadResult } | { kind: "failure"; row: ReadFailure }) => {
+    const { row } = told;
     const planned = byId.get(row._ng_task_id.task_id);
     const { repeats } = desk.run;
     if (planned === undefined || row._ng_digest !== planned.digest || row._ng_rollout_index >= repeats) return;
-    if (kind === "result") known.addResult(row);
-    else known.addFailure(row);
-    desk.keep(kind, row, { ...planned, rolloutIndex: row._ng_rollout_index, attempt: row._ng_attempt_index });
+    if (told.kind === "result") known.addResult(told.row);
+    else known.addFailure(told.row);
+    desk.keep(told, { ...planned, rolloutIndex: row._ng_rollout_index, attempt: row._ng_attempt_index });
   };
-  for await (const row of desk.store.failures()) take("failure", row);
-  for await (const row of desk.store.results()) take("result", row);
+  for await (const row of desk.store.failures()) take({ kind: "failure", row });
+  for await (const row of desk.store.results()) take({ kind: "result", row });
   const changed = changedTasks(saved, new Map(tasks.map(({ task, digest }) => [task.id, digest])));
   if (changed.length > 0) desk.note(`changed since the results were made, so they run again: ${changed.join(", ")}`);
   return known;
@@ -285,7 +287,7 @@ function scheduleDeps(desk: Desk, provider: SandboxProvider, images: PreparedIma
     concurrency,
     async record(outcome, plan) {
       await store.append(outcome);
-      desk.keep(outcome.kind, outcome.row, plan);
+      desk.keep(outcome, plan);
     },
   };
 }

@@ -5,7 +5,7 @@
 import { isAbsolute, join, relative } from "node:path";
 import type { EpisodePlan } from "../episode/plan.ts";
 import { shortened } from "../episode/failures.ts";
-import type { CreateParams } from "../rollouts/schema.ts";
+import type { CreateParams, FailureFacts, ResultFacts } from "../rollouts/schema.ts";
 import type { RunPaths } from "../rollouts/paths.ts";
 
 /** Entry of one task and repeat; keys and order as published. */
@@ -49,8 +49,8 @@ export interface TaskRecord {
   reason: string | null;
 }
 
-// deno-lint-ignore no-explicit-any -- rows of this run or of an earlier one, read by their published keys
-type AnyRow = Record<string, any>;
+/** What an outcome of this run or of an earlier one says. */
+export type Told = { kind: "result"; row: ResultFacts } | { kind: "failure"; row: FailureFacts };
 
 export interface RecordFacts {
   taskset: string;
@@ -60,56 +60,36 @@ export interface RecordFacts {
 }
 
 /** What a row says about its rollout. */
-export function recordOf(
-  kind: "result" | "failure",
-  row: AnyRow,
-  plan: EpisodePlan,
-  params: CreateParams,
-  facts: RecordFacts,
-): TaskRecord {
+export function recordOf(told: Told, plan: EpisodePlan, params: CreateParams, facts: RecordFacts): TaskRecord {
   const base = missingEntry(plan, params, facts);
-  const notes = row.sandbox === undefined ? {} : { image: row.image, sandbox: row.sandbox };
-  const { paths, missing_paths } = pathsOf(row.verifier_logs_dir ?? null, facts);
-  if (kind === "failure") {
-    const message = shortened(String(row._ng_failure_message ?? ""));
-    return {
-      entry: {
-        ...base,
-        status: "failed",
-        failure_kind: row.failure_kind ?? null,
-        failure: {
-          class: row._ng_failure_class,
-          stage: row._ng_failure_stage ?? null,
-          message,
-          attempt: row._ng_attempt_index ?? 0,
-        },
-        ...notes,
-        paths,
-      },
-      seconds: row.elapsed_seconds ?? 0,
-      reason: message,
+  const { image, sandbox, verifier_logs_dir, failure_kind = null, elapsed_seconds } = told.row;
+  const { paths, missing_paths } = pathsOf(verifier_logs_dir ?? null, facts);
+  const common = { ...base, failure_kind, ...(sandbox !== undefined && { image, sandbox }), paths };
+  const seconds = elapsed_seconds ?? 0;
+  if (told.kind === "failure") {
+    const { row } = told;
+    const message = shortened(row._ng_failure_message);
+    const failure = {
+      class: row._ng_failure_class,
+      stage: row._ng_failure_stage ?? null,
+      message,
+      attempt: row._ng_attempt_index,
     };
+    return { entry: { ...common, status: "failed", failure }, seconds, reason: message };
   }
+  const { row } = told;
+  const verifier = {
+    mode: row.verifier_mode ?? null,
+    seconds: row.verifier_seconds ?? null,
+    network: row.verifier_network ?? null,
+    return_code: row.verifier_return_code ?? null,
+    rewards: row.rewards ?? null,
+  };
+  const { reward, mask_sample } = row;
+  const response_metadata = row.response_metadata ?? {};
   return {
-    entry: {
-      ...base,
-      status: "result",
-      reward: row.reward,
-      mask_sample: row.mask_sample,
-      failure_kind: row.failure_kind ?? null,
-      verifier: {
-        mode: row.verifier_mode ?? null,
-        seconds: row.verifier_seconds ?? null,
-        network: row.verifier_network ?? null,
-        return_code: row.verifier_return_code ?? null,
-        rewards: row.rewards ?? null,
-      },
-      response_metadata: row.response_metadata ?? {},
-      ...notes,
-      paths,
-      missing_paths,
-    },
-    seconds: row.elapsed_seconds ?? 0,
+    entry: { ...common, status: "result", reward, mask_sample, verifier, response_metadata, missing_paths },
+    seconds,
     reason: row.failure_reason ?? null,
   };
 }

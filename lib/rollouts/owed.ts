@@ -3,19 +3,23 @@
  * its reward; it is given up after a terminal failure or as many failures as there are attempts (episodes §4.4).
  */
 import type { EpisodePlan } from "../episode/plan.ts";
-import type { ReadRow } from "./schema.ts";
+import type { ReadFailure, ReadResult } from "./schema.ts";
+
+/** Which rollout a row is of. */
+type Rollout = "_ng_task_id" | "_ng_rollout_index" | "_ng_digest";
+type Marker = "_ng_failure_terminal" | "_ng_omitted_rollout" | "_ng_dispatch_drained" | "_ng_no_persist";
 
 /** What the rows on disk say, in a form that is small and constant per rollout. */
 export class Known {
   #done = new Set<string>();
   #failures = new Map<string, { count: number; terminal: boolean }>();
 
-  addResult(row: ReadRow): void {
+  addResult(row: Pick<ReadResult, Rollout>): void {
     this.#done.add(keyOf(row._ng_task_id.task_id, row._ng_rollout_index, row._ng_digest));
   }
 
   /** Rows that say themselves that they were no attempt do not count. */
-  addFailure(row: ReadRow): void {
+  addFailure(row: Pick<ReadFailure, Rollout | Marker>): void {
     if (row._ng_omitted_rollout === true || row._ng_dispatch_drained === true || row._ng_no_persist === true) return;
     const key = keyOf(row._ng_task_id.task_id, row._ng_rollout_index, row._ng_digest);
     const before = this.#failures.get(key);

@@ -57,12 +57,13 @@ interface Identity {
 }
 
 /** What was started, and everything about it that was not as the task asked (decisions 5). */
-export interface SandboxFacts {
-  provider: string;
-  network: string;
-  limits: string;
-  notes: string[];
-}
+export const SandboxFacts = z.looseObject({
+  provider: z.string(),
+  network: z.string(),
+  limits: z.string(),
+  notes: z.array(z.string()),
+});
+export type SandboxFacts = z.infer<typeof SandboxFacts>;
 
 /** `<stem>.jsonl`: a verdict. */
 export interface ResultRow extends Identity {
@@ -107,10 +108,10 @@ export interface FailureRow extends Identity {
 
 export type Outcome = { kind: "result"; row: ResultRow } | { kind: "failure"; row: FailureRow };
 
-const taskId = z.object({ taskset: z.string(), task_id: z.string() });
+const taskId = z.looseObject({ taskset: z.string(), task_id: z.string() });
 
-/** As much of any row of ours as a resumed run and a summary need. */
-export const ReadRow = z.looseObject({
+/** As much of any row of ours as a resumed run needs. */
+const readRow = {
   _ng_task_id: taskId,
   _ng_task_index: z.int().nonnegative(),
   _ng_rollout_index: z.int().nonnegative(),
@@ -119,8 +120,56 @@ export const ReadRow = z.looseObject({
   _ng_dataset_digest: z.string(),
   task_source: z.string(),
   agent_ref: z.looseObject({ name: z.string() }),
+};
+
+/** What every outcome says of itself; absent where an older version did not say it. */
+const anyOutcome = {
+  failure_kind: z.string().nullish(),
+  verifier_logs_dir: z.string().nullish(),
+  elapsed_seconds: z.number().nonnegative().nullish(),
+  image: z.string().optional(),
+  sandbox: SandboxFacts.optional(),
+};
+
+/** As much of a verdict as a summary tells. */
+const ResultFacts = z.object({
+  ...anyOutcome,
+  reward: z.number(),
+  rewards: z.record(z.string(), z.number()).nullish(),
+  mask_sample: z.boolean(),
+  failure_reason: z.string().nullish(),
+  verifier_mode: z.string().nullish(),
+  verifier_seconds: z.number().nullish(),
+  verifier_network: z.string().nullish(),
+  verifier_return_code: z.int().nullish(),
+  response_metadata: z.record(z.string(), z.string()).nullish(),
 });
-export type ReadRow = z.infer<typeof ReadRow>;
+export type ResultFacts = z.infer<typeof ResultFacts>;
+
+/** As much of a failure as a summary tells. */
+const FailureFacts = z.object({
+  ...anyOutcome,
+  _ng_attempt_index: z.int().nonnegative().default(0),
+  _ng_failure_class: z.string(),
+  _ng_failure_stage: z.string().nullish(),
+  _ng_failure_message: z.string().default(""),
+});
+export type FailureFacts = z.infer<typeof FailureFacts>;
+
+/** A row of `<stem>.jsonl`. */
+export const ReadResult = z.looseObject({ ...readRow, ...ResultFacts.shape });
+export type ReadResult = z.infer<typeof ReadResult>;
+
+/** A row of `<stem>_failures.jsonl`; a marker says that it was no attempt (episodes §6.3). */
+export const ReadFailure = z.looseObject({
+  ...readRow,
+  ...FailureFacts.shape,
+  _ng_failure_terminal: z.boolean().optional(),
+  _ng_omitted_rollout: z.boolean().optional(),
+  _ng_dispatch_drained: z.boolean().optional(),
+  _ng_no_persist: z.boolean().optional(),
+});
+export type ReadFailure = z.infer<typeof ReadFailure>;
 
 export const ReadMaterialized = z.looseObject({
   task_id: taskId,

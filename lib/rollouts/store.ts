@@ -12,7 +12,7 @@ import { type FileLock, lockFile } from "../files/lock.ts";
 import { unwritable } from "../files/unwritable.ts";
 import type { Clock } from "../runtime/clock.ts";
 import type { RunPaths } from "./paths.ts";
-import { type Outcome, ReadMaterialized, ReadRow } from "./schema.ts";
+import { type Outcome, ReadFailure, ReadMaterialized, ReadResult } from "./schema.ts";
 
 export interface StoreOptions {
   clock: Clock;
@@ -58,11 +58,11 @@ export class RunStore implements AsyncDisposable {
   async *materialized(): AsyncGenerator<ReadMaterialized> {
     yield* this.#read(this.paths.materialized, (value) => ReadMaterialized.parse(value));
   }
-  async *failures(): AsyncGenerator<ReadRow> {
-    yield* this.#read(this.paths.failures, (value) => ReadRow.parse(value));
+  async *failures(): AsyncGenerator<ReadFailure> {
+    yield* this.#read(this.paths.failures, (value) => ReadFailure.parse(value));
   }
-  async *results(): AsyncGenerator<ReadRow> {
-    yield* this.#read(this.paths.rollouts, (value) => ReadRow.parse(value));
+  async *results(): AsyncGenerator<ReadResult> {
+    yield* this.#read(this.paths.rollouts, (value) => ReadResult.parse(value));
   }
 
   async *#read<T>(path: string, parse: (value: unknown) => T): AsyncGenerator<T> {

@@ -7,7 +7,7 @@ import { runExit, validateExit } from "../../../lib/report/exit.ts";
 import { evaluateIn, tasksIn, told } from "../../support/evaluation.ts";
 import { FakeProvider } from "../../support/fake_provider.ts";
 import { plainTask } from "../../support/loaded_task.ts";
-import { TempFolder } from "../../support/tasks.ts";
+import { readRows, TempFolder } from "../../support/tasks.ts";
 import { runPaths } from "../../../lib/rollouts/paths.ts";
 
 const NAMES = ["a", "b", "c", "d"];
@@ -234,6 +234,29 @@ test("resume of a part keeps the indexes of the others", async () => {
   const whole = await evaluateIn(folder, { tasks: tasksIn(folder, ["a", "b", "c"]), run: { resume: true } });
   assert.deepEqual(whole.provider.log, []);
   assert.equal(whole.summary.counts.results, 3);
+});
+
+test("resume of a part keeps what a newer version wrote into the inputs of the others", async () => {
+  using folder = new TempFolder("newer");
+  const { paths } = await evaluateIn(folder, { tasks: tasksIn(folder, ["a", "b"]) });
+  const inputs = readRows(paths.materialized);
+  const a = inputs[0]!;
+  a.newer = { at: "top" };
+  a.task_id.newer = "inside";
+  writeFileSync(paths.materialized, inputs.map((row) => JSON.stringify(row) + "\n").join(""));
+  await evaluateIn(folder, { tasks: tasksIn(folder, ["b"]), run: { resume: true } });
+  assert.deepEqual(readRows(paths.materialized)[0], a);
+});
+
+test("resume names a verdict without a reward as a row that we never wrote", async () => {
+  using folder = new TempFolder("no-reward");
+  const { paths, rows } = await evaluateIn(folder);
+  writeFileSync(paths.rollouts, JSON.stringify({ ...rows[0], reward: "1" }) + "\n");
+  await assert.rejects(evaluateIn(folder, { run: { resume: true } }), (error: HarborError) => {
+    assert.equal(error.code, "store.corrupt");
+    assert.match(error.message, /rollouts\.jsonl:1 is not a row we wrote/);
+    return true;
+  });
 });
 
 test("B13: an interrupted run cancels what runs, records none of it, and writes the summary", async () => {
