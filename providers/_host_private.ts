@@ -53,14 +53,17 @@ export function isPrivate(stat: { mode: number; uid: number }, ourUid: number): 
     (ourUid === 0 || stat.uid === ourUid);
 }
 
-/** Absolute paths to hide below `folders`, in order, none inside another. */
-export function findHidden(folders: readonly string[], hide: readonly string[], ourUid: number): string[] {
+/** Folders of systems: who keeps tasks straight in one of them hides the tasks, not the system. */
+const SYSTEM = new Set(
+  ("/ /bin /sbin /lib /etc /opt /nix /gnu /usr /usr/bin /usr/lib /usr/sbin /usr/share /usr/src /usr/local /usr/local/bin " +
+    "/usr/local/lib /usr/local/share /var /var/lib /var/cache /var/log /var/opt").split(" "),
+);
+
+/** What is hidden on every machine alike: the table above and everything private. Some ten thousand lookups: kept by the caller. */
+export function findPrivate(ourUid: number): string[] {
   const found = new Set<string>();
   for (const pattern of HIDDEN) {
     for (const path of expand(pattern)) found.add(path);
-  }
-  for (const path of hide) {
-    for (const real of [path, realOf(path)]) if (real !== undefined && exists(real)) found.add(real);
   }
   let budget = SEARCH_LIMIT;
   const search = (folder: string, depth: number) => {
@@ -80,6 +83,23 @@ export function findHidden(folders: readonly string[], hide: readonly string[], 
     }
   };
   for (const [folder, depth] of Object.entries(SEARCH_DEPTH)) search(folder, depth);
+  return [...found];
+}
+
+/** Which paths to hide below `folders`: the private ones and those that `hide` names; in order, none inside another. */
+export function hiddenBelow(
+  folders: readonly string[],
+  privatePaths: readonly string[],
+  hide: readonly string[],
+): string[] {
+  const found = new Set(privatePaths);
+  for (const path of hide) {
+    for (const real of [path, realOf(path)]) {
+      if (real === undefined || !exists(real)) continue;
+      if (!SYSTEM.has(real)) found.add(real);
+      else for (const { name } of entries(real)) if (exists(join(real, name, "task.toml"))) found.add(join(real, name));
+    }
+  }
   const shown = [...found].filter((path) => folders.some((folder) => path.startsWith(folder + "/")));
   return shown.filter((path) => !shown.some((other) => path.startsWith(other + "/"))).sort();
 }

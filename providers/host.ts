@@ -33,7 +33,7 @@ import { applySteps, type HostImage, prepareImage } from "./_host_dockerfile.ts"
 import { MAX_PROCESSES, removeGroups, removeGroupsNow } from "./_host_limits.ts";
 import { lookAtMachine, type Machine } from "./_host_machine.ts";
 import { Networks } from "./_host_networks.ts";
-import { findHidden, makeMask, type Mask } from "./_host_private.ts";
+import { findPrivate, hiddenBelow, makeMask, type Mask } from "./_host_private.ts";
 import { type Proxy, startProxy } from "./_host_proxy.ts";
 import {
   type Folders,
@@ -104,6 +104,7 @@ export class HostProvider implements SandboxProvider {
   #way: Way;
   #wayProven = false;
   #next = 0;
+  #private: string[] | undefined;
   #networks: Networks | undefined;
   #proxy: Proxy | undefined;
 
@@ -273,14 +274,13 @@ export class HostProvider implements SandboxProvider {
   }
 
   #mask(machine: Machine, hide: readonly string[]): Promise<Mask> {
-    const all = [...new Set([...hide, this.deps.scratch, scratchRoot(this.deps.env)])].sort();
-    return this.#shared.get(`mask ${JSON.stringify(all)}`, () => {
+    const { folders, network } = machine.view;
+    const named = [...hide, this.deps.scratch, scratchRoot(this.deps.env)];
+    this.#private ??= findPrivate(process.getuid?.() ?? 0);
+    const hidden = [...hiddenBelow(folders, this.#private, named), ...network];
+    return this.#shared.get(`mask ${JSON.stringify(hidden)}`, () => {
       const layer = join(this.#folder, `mask-${++this.#next}`);
-      const hidden = findHidden(machine.view.folders, all, process.getuid?.() ?? 0);
-      return makeMask(layer, machine.view.folders, [...hidden, ...machine.view.network], {
-        ownIds: machine.mode === "user",
-        runner: this.deps.runner,
-      });
+      return makeMask(layer, folders, hidden, { ownIds: machine.mode === "user", runner: this.deps.runner });
     }) as Promise<Mask>;
   }
 

@@ -162,6 +162,11 @@ test("A16: folders that are named are not visible, wherever they lie", {
     assert.notEqual((await run(`ls ${hidden}`, blind)).exitCode, 0);
     await using seeing = await open(provider);
     assert.equal((await run(`cat ${hidden}/tests/answer`, seeing)).stdout, "42");
+    // A task that lies straight in a folder of the system hides itself, not the system.
+    writeFileSync(join(hidden, "task.toml"), "");
+    await using beside = await open(provider, { hide: ["/opt", "/usr/share"] });
+    assert.notEqual((await run(`ls ${hidden}`, beside)).exitCode, 0);
+    assert.equal((await run("ls -d /usr/share/zoneinfo /opt", beside)).exitCode, 0);
   } finally {
     rmSync(hidden, { recursive: true });
   }
