@@ -1,7 +1,6 @@
 /** What `validate` and `run` do: load, run, tell. The two differ in names, in what is left out and in the exit code. */
 import { mkdir } from "node:fs/promises";
 import { join, relative } from "node:path";
-import { stringify as yaml } from "yaml";
 import { chooseSandbox, providerName } from "../providers/mod.ts";
 import { reconcileManifest } from "../lib/dataset/manifest.ts";
 import type { Agent } from "../lib/agent/agent.ts";
@@ -10,7 +9,6 @@ import { HarborError, messageOf } from "../lib/errors.ts";
 import { evaluate, type Evaluation, type EvaluationDeps, type EvaluationResult } from "../lib/episode/evaluate.ts";
 import { hiddenPaths } from "../lib/episode/hidden.ts";
 import { readInput, type RunInput } from "../lib/episode/input.ts";
-import type { PlannedTask } from "../lib/episode/plan.ts";
 import { episodeSettings } from "../lib/episode/settings.ts";
 import type { Emit } from "../lib/events.ts";
 import { writeAtomic } from "../lib/files/atomic.ts";
@@ -20,7 +18,7 @@ import { screen } from "../lib/report/screen.ts";
 import { lines, TABLE_HEADER, tableLine } from "../lib/report/table.ts";
 import type { TaskRecord } from "../lib/report/summary.ts";
 import { type RunPaths, runPaths } from "../lib/rollouts/paths.ts";
-import { ENVIRONMENT_SERVER } from "../lib/rollouts/schema.ts";
+import { runConfig } from "../lib/rollouts/run_config.ts";
 import { sourceLabel } from "../lib/rollouts/rows.ts";
 import { isUtf8Locale } from "../lib/runtime/terminal.ts";
 import { versionFacts } from "../lib/runtime/version.ts";
@@ -105,7 +103,17 @@ export async function evaluateTarget(
         createParams: overrides.responses_create_params,
         paths,
         hide: hiddenPaths(target.folder, input.tasks.map(({ task }) => task.folder), paths),
-        runConfig: (tasks) => runConfig(tasks, input, overrides, options, agent),
+        runConfig: (tasks) =>
+          runConfig(tasks, {
+            taskset: target.taskset,
+            taskSource: sourceLabel(target.taskset),
+            folder: target.datasetFolder,
+            datasetDigest: input.digests.dataset_digest,
+            agentName: agent.name,
+            sandbox: sandboxes.made?.name ?? options.sandbox,
+            settings: overrides.harbor_environment_server,
+            sandboxOptions: overrides.sandbox,
+          }),
       },
       episodeDeps(ctx, owner, scratch, emit, sandboxes, input),
       ctx.signal,
@@ -238,36 +246,6 @@ function repeatsOf({ command, options }: Request, input: RunInput, overrides: Ov
   if (options.numRepeats !== undefined) return options.numRepeats;
   if (overrides.gym.defaults.num_repeats !== undefined) return overrides.gym.defaults.num_repeats;
   return command === "gym dataset validate" ? 1 : input.settings.gym.defaults?.num_repeats ?? 1;
-}
-
-/** Task mapping, digests and settings of the run (images §1.4). */
-function runConfig(
-  tasks: readonly PlannedTask[],
-  input: RunInput,
-  overrides: Overrides,
-  options: RunOptions,
-  agent: Agent,
-): string {
-  const { target } = input;
-  return yaml({
-    tasksets: {
-      [target.taskset]: {
-        folder: target.datasetFolder,
-        task_source: sourceLabel(target.taskset),
-        dataset_digest: input.digests.dataset_digest,
-        tasks: Object.fromEntries(
-          tasks.map(({ task, digest }) => [task.id, { path: task.relativePath, digest }]),
-        ),
-      },
-    },
-    [ENVIRONMENT_SERVER]: {
-      environment_servers: {
-        harbor: { sandbox_provider: options.sandbox, ...overrides.harbor_environment_server },
-      },
-    },
-    [agent.name]: { responses_api_agents: { [agent.name]: {} } },
-    ...(Object.keys(overrides.sandbox).length > 0 && { sandbox: overrides.sandbox }),
-  });
 }
 
 async function tellResult(

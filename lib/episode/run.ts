@@ -8,7 +8,7 @@ import { messageOf } from "../errors.ts";
 import type { Agent, AgentOutcome, ModelResponse } from "../agent/agent.ts";
 import { plainResponse } from "../agent/response.ts";
 import type { Emit, Phase } from "../events.ts";
-import { Redactor } from "../rollouts/redact.ts";
+import { isSecretName, Redactor } from "../rollouts/redact.ts";
 import type { RowMaker } from "../rollouts/rows.ts";
 import type { Outcome } from "../rollouts/schema.ts";
 import type { Clock } from "../runtime/clock.ts";
@@ -75,7 +75,7 @@ export async function runEpisode(plan: EpisodePlan, deps: EpisodeDeps, signal: A
   const { clock, settings } = deps;
   const state = freshState(deps);
   const cap = clock.deadline(settings.default_episode_timeout_seconds * 1000, signal);
-  const redactor = new Redactor(secretsOf(plan.task, deps.hostEnv));
+  const redactor = new Redactor(secretsOf(plan.task, deps));
   tell(plan, deps, "seeding");
   try {
     await using taken = await deps.copies.take(plan);
@@ -206,11 +206,14 @@ function graderIn(task: Task, copy: TaskCopy) {
     : grader;
 }
 
-/** What came from this machine's environment, by name. */
-function secretsOf(task: Task, hostEnv: EpisodeDeps["hostEnv"]): Record<string, string> {
+/** What came from this machine's environment, by name, and what the operator gives every sandbox as a secret. */
+function secretsOf(task: Task, { hostEnv, settings }: EpisodeDeps): Record<string, string> {
   const names = [task.environment.env, task.verifier.env, task.solutionEnv].flatMap((table) => Object.values(table))
     .flatMap((value) => template(value)?.name ?? []);
-  return Object.fromEntries(names.flatMap((name) => (hostEnv[name] === undefined ? [] : [[name, hostEnv[name]]])));
+  return Object.fromEntries([
+    ...Object.entries(settings.sandbox_env).filter(([name]) => isSecretName(name)),
+    ...names.flatMap((name) => (hostEnv[name] === undefined ? [] : [[name, hostEnv[name]]])),
+  ]);
 }
 
 function transcript(plan: EpisodePlan, deps: EpisodeDeps, state: State, response: ModelResponse) {

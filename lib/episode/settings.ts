@@ -19,7 +19,7 @@ export const EpisodeSettings = z.looseObject({
   sandbox_setup_timeout_s: seconds.default(600),
   verifier_grace_s: z.number().nonnegative().default(30),
   /** Environment of every sandbox; the task's own wins. */
-  sandbox_env: z.record(z.string(), z.coerce.string()).default({}),
+  sandbox_env: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()]).transform(String)).default({}),
   /** Shell commands run as root in every sandbox before the agent. */
   sandbox_setup_commands: z.array(z.string()).default([]),
 });
@@ -33,15 +33,18 @@ export function episodeSettings(given: Readonly<Record<string, unknown>> = {}): 
   const parsed = EpisodeSettings.safeParse(given);
   if (!parsed.success) {
     const issue = parsed.error.issues[0]!;
-    const key = issue.path.join(".");
+    const found = issue.path.reduce<unknown>((inner, part) => (inner as Record<PropertyKey, unknown>)?.[part], given);
     throw new HarborError(
       "usage",
-      `harbor_environment_server.${key} is ${JSON.stringify(given[key])}: ${issue.message}`,
+      `harbor_environment_server.${issue.path.join(".")} is ${JSON.stringify(found)}: ${issue.message}`,
+      { hint: "times are in seconds; leave the key out for its default" },
     );
   }
   const settings = parsed.data;
   if (settings.max_concurrent_episodes !== null && settings.queue_timeout_seconds === null) {
-    throw new HarborError("usage", "queue_timeout_seconds is required when max_concurrent_episodes is enabled");
+    throw new HarborError("usage", "queue_timeout_seconds is required when max_concurrent_episodes is enabled", {
+      hint: "for example harbor_environment_server.queue_timeout_seconds=3600",
+    });
   }
   return settings;
 }

@@ -61,10 +61,11 @@ export interface RecordFacts {
 
 /** What a row says about its rollout. */
 export function recordOf(told: Told, plan: EpisodePlan, params: CreateParams, facts: RecordFacts): TaskRecord {
-  const base = missingEntry(plan, params, facts);
+  const { missing_paths: _, input, ...head } = missingEntry(plan, params, facts);
   const { image, sandbox, verifier_logs_dir, failure_kind = null, elapsed_seconds } = told.row;
   const { paths, missing_paths } = pathsOf(verifier_logs_dir ?? null, facts);
-  const common = { ...base, failure_kind, ...(sandbox !== undefined && { image, sandbox }), paths };
+  const started = sandbox === undefined ? {} : { image, sandbox };
+  const tail = { ...started, paths, missing_paths, input };
   const seconds = elapsed_seconds ?? 0;
   if (told.kind === "failure") {
     const { row } = told;
@@ -75,7 +76,7 @@ export function recordOf(told: Told, plan: EpisodePlan, params: CreateParams, fa
       message,
       attempt: row._ng_attempt_index,
     };
-    return { entry: { ...common, status: "failed", failure }, seconds, reason: message };
+    return { entry: { ...head, status: "failed", failure_kind, failure, ...tail }, seconds, reason: message };
   }
   const { row } = told;
   const verifier = {
@@ -88,7 +89,7 @@ export function recordOf(told: Told, plan: EpisodePlan, params: CreateParams, fa
   const { reward, mask_sample } = row;
   const response_metadata = row.response_metadata ?? {};
   return {
-    entry: { ...common, status: "result", reward, mask_sample, verifier, response_metadata, missing_paths },
+    entry: { ...head, status: "result", reward, mask_sample, failure_kind, verifier, response_metadata, ...tail },
     seconds,
     reason: row.failure_reason ?? null,
   };

@@ -15,6 +15,10 @@ const PUBLIC = new Set(
   ["HOME", "USER", "LOGNAME", "PATH", "PWD", "SHELL", "TERM", "LANG", "TMPDIR", "HOSTNAME", "EDITOR", "TZ", "CI"],
 );
 
+/** Whether a variable's or key's name says that its value is secret, as NeMo Gym's masking does (tasksets §5.6). */
+export const isSecretName = (name: string): boolean =>
+  /token|key|header|passw(or)?d|secret|credential|bearer|cookie|authorization/i.test(name);
+
 export class Redactor {
   /** Value → name, longest first, so that a value inside another never leaves its rest behind. */
   readonly #secrets: [value: string, name: string][];

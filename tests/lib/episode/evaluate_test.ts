@@ -59,6 +59,10 @@ test("evaluate() gives summary entries their published keys", async () => {
     "skipped",
     "unvalidated",
   ]);
+  assert.deepEqual(Object.keys(entry), [
+    ...["taskset", "task_id", "task_index", "rollout_index", "status", "reward", "mask_sample", "failure_kind"],
+    ...["verifier", "response_metadata", "image", "sandbox", "paths", "missing_paths", "input"],
+  ]);
   const session = rows[0].verifier_logs_dir.split("/").at(-1);
   assert.match(session, /^session-hello__[a-z0-9]{7}$/);
   assert.deepEqual(entry.paths, {

@@ -359,6 +359,14 @@ test("G1: runEpisode() keeps values of this machine's environment out of rows an
   }
 });
 
+test("G1: what the operator gives every sandbox as a secret stays out of rows too", async () => {
+  const row = await result({
+    deps: { settings: episodeSettings({ sandbox_env: { HF_TOKEN: "hf-hidden", LANG: "C.UTF-8" } }) },
+    answers: { oracle: { stdout: "hf-hidden in C.UTF-8" } },
+  });
+  assert.match(JSON.stringify(row.response), /\[HF_TOKEN\] in C\.UTF-8/);
+});
+
 test("G1: a failure row holds no value of this machine's environment either", async () => {
   const row = await failure({
     deps: { hostEnv: { API_KEY: "sk-very-secret" } },
