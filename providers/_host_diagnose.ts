@@ -15,7 +15,7 @@ import type {
   Sandbox,
   SandboxProvider,
 } from "../lib/sandbox/provider.ts";
-import { makeGroups, removeGroupsNow } from "./_host_limits.ts";
+import { groupName, makeGroups, removeGroupsNow } from "./_host_limits.ts";
 import { type Machine, missingPrograms, PATH } from "./_host_machine.ts";
 
 const OTHER_WAYS = "or use --sandbox podman, docker or, where the site offers it, apptainer";
@@ -200,7 +200,7 @@ function worthKnowing(machine: Machine, storage: string): Missing[] {
 }
 
 function limitsHold(): boolean {
-  const groups = makeGroups(`gym-harbor-doctor-${newRunId()}`, { memoryMb: 64, cpus: 1 }, 64);
+  const groups = makeGroups(groupName(thisOwner(newRunId()), "doctor"), { memoryMb: 64, cpus: 1 }, 64);
   try {
     return groups.holds.memory && groups.holds.cpu && groups.holds.pids;
   } finally {

@@ -3,11 +3,22 @@
  * version 2 where delegated), so that a batch system's limits on us go on holding for what we start. Where they may
  * not, CPUs are held by affinity, processes by rlimit, and memory is watched from outside.
  */
-import { accessSync, constants, existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
+import {
+  accessSync,
+  constants,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmdirSync,
+  writeFileSync,
+} from "node:fs";
 import { writeFile } from "node:fs/promises";
+import { hostname } from "node:os";
 import { dirname, join } from "node:path";
 import { crossing, errno } from "../lib/errors.ts";
 import type { Clock } from "../lib/runtime/clock.ts";
+import { isAlive, type Owner } from "../lib/sandbox/owner.ts";
 import type { Limits } from "../lib/sandbox/provider.ts";
 
 /** Processes of one sandbox, whatever the task asks: a fork bomb must not fill the pid table of the machine. */
@@ -42,12 +53,7 @@ export function parseCgroups(text: string): Map<string, string> {
 
 /** Makes the groups `name` that `limits` need. Never throws: what cannot be had does not hold. */
 export function makeGroups(name: string, limits: Limits, maxProcesses: number): Groups {
-  let ours: Map<string, string>;
-  try {
-    ours = parseCgroups(readFileSync("/proc/self/cgroup", "latin1"));
-  } catch {
-    ours = new Map();
-  }
+  const ours = ownGroups();
   return existsSync(join(MOUNT, "cgroup.controllers"))
     ? version2(ours.get("") ?? "/", name, limits, maxProcesses)
     : version1(ours, name, limits, maxProcesses);
@@ -174,6 +180,51 @@ function counter(path: string, name: string): number | null {
     return line === undefined ? null : Number(line.slice(name.length + 1));
   } catch {
     return null;
+  }
+}
+
+/** A name that says whose it is: a group may be all that a killed run left. */
+export function groupName({ pid, start, run }: Owner, serial: string): string {
+  return `gym-harbor-${pid}.${start}-${run}-${serial}`;
+}
+
+const GROUP = /^gym-harbor-(\d+)\.(\d*)-([a-z0-9]{8})-/;
+
+/** Removes the groups of dead owners that hold no process any more. */
+export function sweepGroups(run: string | undefined): void {
+  for (const parent of parents()) {
+    for (const name of namesIn(parent)) {
+      const [, pid, start, of] = GROUP.exec(name) ?? [];
+      if (pid === undefined || (run !== undefined && of !== run)) continue;
+      if (isAlive({ host: hostname(), pid: Number(pid), start: start! }) === false) removeAll([join(parent, name)]);
+    }
+  }
+}
+
+/** Where groups of ours can lie. */
+function parents(): string[] {
+  const ours = ownGroups();
+  const found = ["pids", "memory", "cpu"].flatMap((controller) => {
+    const own = ours.get(controller);
+    return own === undefined ? [] : [join(MOUNT, controller, own)];
+  });
+  for (let at = join(MOUNT, ours.get("") ?? "/"); at.startsWith(MOUNT); at = dirname(at)) found.push(at);
+  return found;
+}
+
+function ownGroups(): Map<string, string> {
+  try {
+    return parseCgroups(readFileSync("/proc/self/cgroup", "latin1"));
+  } catch {
+    return new Map();
+  }
+}
+
+function namesIn(folder: string): string[] {
+  try {
+    return readdirSync(folder);
+  } catch {
+    return [];
   }
 }
 

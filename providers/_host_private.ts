@@ -75,7 +75,8 @@ export function findPrivate(ourUid: number): string[] {
       try {
         // What we cannot open, nobody inside can: absent is kinder than in the way (/etc/.pwd.lock and `useradd`).
         const shut = ourUid !== 0 && path.startsWith("/etc/") && !readable(path);
-        if (shut || isPrivate(fs.lstatSync(path), ourUid)) found.add(path);
+        // A socket is a way to a service of this machine.
+        if (shut || entry.isSocket() || isPrivate(fs.lstatSync(path), ourUid)) found.add(path);
         else if (entry.isDirectory()) search(path, depth - 1);
       } catch {
         // gone meanwhile

@@ -17,7 +17,7 @@ import {
 } from "node:fs";
 import { rm } from "node:fs/promises";
 import { availableParallelism } from "node:os";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { Buffer } from "node:buffer";
 import { Readable } from "node:stream";
 import { errno, HarborError, messageOf } from "../lib/errors.ts";
@@ -39,7 +39,7 @@ import type {
   Sandbox,
   SandboxSpec,
 } from "../lib/sandbox/provider.ts";
-import { type Groups, makeGroups, removeGroups, removeGroupsNow } from "./_host_limits.ts";
+import { groupName, type Groups, makeGroups, removeGroups, removeGroupsNow } from "./_host_limits.ts";
 import { type Machine, PATH, USER_NAMESPACE } from "./_host_machine.ts";
 import { joinArgv, type Network as HeldNetwork, type Networks, proxyEnv } from "./_host_networks.ts";
 import type { Mask } from "./_host_private.ts";
@@ -110,7 +110,7 @@ export async function openSandbox(request: OpenRequest, signal: AbortSignal): Pr
   const held = request.network === "public" ? await request.networks!.take() : undefined;
   const known = request.folders.controls.pop();
   const control = known ?? request.folders.makeControl();
-  const groups = makeGroups(request.id, spec.limits, request.maxProcesses);
+  const groups = makeGroups(groupName(spec.owner, basename(base)), spec.limits, request.maxProcesses);
   let started: Started | undefined;
   try {
     const plan = layOut(request, control);

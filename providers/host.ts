@@ -30,7 +30,7 @@ import type {
 import { removeScratch, scratchFolders, scratchRoot } from "../lib/sandbox/scratch.ts";
 import { diagnoseHost } from "./_host_diagnose.ts";
 import { applySteps, type HostImage, prepareImage } from "./_host_dockerfile.ts";
-import { MAX_PROCESSES, removeGroups, removeGroupsNow } from "./_host_limits.ts";
+import { MAX_PROCESSES, removeGroups, removeGroupsNow, sweepGroups } from "./_host_limits.ts";
 import { lookAtMachine, type Machine } from "./_host_machine.ts";
 import { Networks } from "./_host_networks.ts";
 import { findPrivate, hiddenBelow, makeMask, type Mask } from "./_host_private.ts";
@@ -322,6 +322,7 @@ export class HostProvider implements SandboxProvider {
       else report.removed.push(state.id);
     }
     if (filter.olderThanMs !== undefined) return report;
+    sweepGroups(filter.run);
     for (const { folder, owner } of scratchFolders(scratchRoot(this.deps.env))) {
       if (
         !concerns(filter, owner) || isAlive(owner) !== false ||

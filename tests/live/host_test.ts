@@ -59,7 +59,7 @@ providerContract({
 
 function leftGroups(folder: string, run: string): string[] {
   try {
-    return readdirSync(folder).filter((name) => name.startsWith(`gym-harbor-${run}`));
+    return readdirSync(folder).filter((name) => name.includes(run));
   } catch {
     return [];
   }

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { parseCgroups } from "../../providers/_host_limits.ts";
+import { groupName, parseCgroups } from "../../providers/_host_limits.ts";
 import { hasForeignSockets } from "../../providers/_host_networks.ts";
 import { parseRequest, refusedAddress, upstreamFor } from "../../providers/_host_proxy.ts";
 import {
@@ -130,6 +130,11 @@ test("parseCgroups() reads version 1 lines with several controllers and the vers
   assert.equal(groups.get("memory"), "/a");
   assert.equal(groups.get("cpuacct"), "/b:c");
   assert.equal(groups.get(""), "/u");
+});
+
+test("groupName() says whose group it is, for a sweep that finds nothing else", () => {
+  const owner = { run: "abcd1234", host: "h", pid: 42, start: "777" };
+  assert.equal(groupName(owner, "0-0-3"), "gym-harbor-42.777-abcd1234-0-0-3");
 });
 
 test("hasForeignSockets() knows our listener and its connections from a task's sockets", () => {
