@@ -1,15 +1,15 @@
 /** What `validate` and `run` do: load, run, tell. The two differ in names, in what is left out and in the exit code. */
 import { mkdir } from "node:fs/promises";
 import { join, relative } from "node:path";
-import { chooseSandbox, providerName } from "../providers/mod.ts";
+import { providerName } from "../providers/mod.ts";
 import { reconcileManifest } from "../lib/dataset/manifest.ts";
 import type { Agent } from "../lib/agent/agent.ts";
 import type { Context } from "../lib/context.ts";
-import { HarborError, messageOf } from "../lib/errors.ts";
+import { HarborError } from "../lib/errors.ts";
 import { evaluate, type Evaluation, type EvaluationDeps, type EvaluationResult } from "../lib/episode/evaluate.ts";
 import { hiddenPaths } from "../lib/episode/hidden.ts";
 import { readInput, type RunInput } from "../lib/episode/input.ts";
-import { episodeSettings } from "../lib/episode/settings.ts";
+import { type EpisodeSettings, episodeSettings } from "../lib/episode/settings.ts";
 import type { Emit } from "../lib/events.ts";
 import { writeAtomic } from "../lib/files/atomic.ts";
 import { tailOfFile } from "../lib/files/ends.ts";
@@ -22,13 +22,13 @@ import { runConfig } from "../lib/rollouts/run_config.ts";
 import { sourceLabel } from "../lib/rollouts/rows.ts";
 import { isUtf8Locale } from "../lib/runtime/terminal.ts";
 import { versionFacts } from "../lib/runtime/version.ts";
-import { newRunId, type Owner, thisOwner } from "../lib/sandbox/owner.ts";
-import type { ProviderDeps, ProviderName, SandboxProvider } from "../lib/sandbox/provider.ts";
-import { isKept, makeScratch, markKept, removeScratch, scratchRoot, sweepScratch } from "../lib/sandbox/scratch.ts";
+import type { Owner } from "../lib/sandbox/owner.ts";
+import type { SandboxProvider } from "../lib/sandbox/provider.ts";
 import { resolveTarget } from "../lib/target/resolve.ts";
 import { readHarborIgnore } from "../lib/task/harborignore.ts";
 import { type Overrides, parseOverrides } from "./_overrides.ts";
 import type { RunOptions } from "./_run_options.ts";
+import { RunSandboxes, type RunSandboxesOptions } from "./_run_sandboxes.ts";
 
 export interface Request {
   command: Evaluation["command"];
@@ -65,127 +65,78 @@ export async function evaluateTarget(
   if (!request.skipUnloadable) await refuseUnloadable(input, paths);
   await recordDataset(input, ctx, view.emit);
 
-  const owner = thisOwner(newRunId());
-  const scratch = makeScratch(ctx.env, owner);
-  const sandboxes = new Sandboxes(ctx, owner, scratch, view.emit, options.sandbox, overrides);
-  if (provider !== undefined) sandboxes.made = provider(owner, scratch);
-  const forget = ctx.onSecondSignal(() => {
-    sandboxes.made?.sweepNow(owner.run);
-    removeScratch(scratch);
-  });
-  let result: EvaluationResult;
-  try {
-    const emit: Emit = (event) => {
-      if (event.kind === "kept") markKept(scratch);
-      view.emit(event);
-    };
-    result = await evaluate(
-      {
-        command: request.command,
-        target: options.target,
-        taskset: target.taskset,
-        taskSource: sourceLabel(target.taskset),
-        dataset: {
-          folder: target.datasetFolder,
-          source: "local",
-          digest: input.digests.dataset_digest,
-          dataset_toml_digest: input.digests.dataset_toml_digest ?? null,
-          dataset_files_digest: input.digests.dataset_files_digest ?? null,
-        },
-        tasks: input.tasks,
-        unloadable: input.unloadable,
-        agent,
-        settings,
-        repeats: repeatsOf(request, input, overrides),
-        concurrency: options.concurrency,
-        resume: options.resume,
-        keepFailed: options.keepFailed,
-        createParams: overrides.responses_create_params,
-        paths,
-        hide: hiddenPaths(target.folder, input.tasks.map(({ task }) => task.folder), paths),
-        runConfig: (tasks) =>
-          runConfig(tasks, {
-            taskset: target.taskset,
-            taskSource: sourceLabel(target.taskset),
-            folder: target.datasetFolder,
-            datasetDigest: input.digests.dataset_digest,
-            agentName: agent.name,
-            sandbox: sandboxes.made?.name ?? options.sandbox,
-            settings: overrides.harbor_environment_server,
-            sandboxOptions: overrides.sandbox,
-          }),
-      },
-      episodeDeps(ctx, owner, scratch, emit, sandboxes, input),
-      ctx.signal,
-    );
-  } finally {
-    view.close();
-    forget();
-    await sandboxes.made?.[Symbol.asyncDispose]?.();
-    if (!isKept(ctx.env, owner.run)) removeScratch(scratch);
-  }
+  const sandboxes = { name: options.sandbox, options: overrides.sandbox, emit: view.emit, provider };
+  const result = await evaluated(request, { input, paths, settings, overrides }, ctx, sandboxes).finally(view.close);
   await tellResult(result, paths, options, ctx);
   return request.exitOf(result);
 }
 
-/** The provider of the run, made on first need, and the sweep of what dead runs left. */
-class Sandboxes {
-  made: SandboxProvider | undefined;
-
-  constructor(
-    private readonly ctx: Context,
-    private readonly owner: Owner,
-    private readonly scratch: string,
-    private readonly emit: Emit,
-    private readonly name: string,
-    private readonly overrides: Overrides,
-  ) {}
-
-  async get(): Promise<SandboxProvider> {
-    this.made ??= await chooseSandbox(this.name, (name) => this.#depsOf(name), this.ctx.signal);
-    await this.#sweep(this.made);
-    return this.made;
-  }
-
-  #depsOf(name: ProviderName): ProviderDeps {
-    const { ctx, scratch, emit } = this;
-    const options = this.overrides.sandbox[name] ?? {};
-    return { runner: ctx.runner, clock: ctx.clock, env: ctx.env, emit, scratch, options };
-  }
-
-  /**
-   * Removes what dead runs left, save what they left on purpose (--keep-failed). Best effort: a run must not fail for
-   * what another one left.
-   */
-  async #sweep(provider: SandboxProvider): Promise<void> {
-    const { env, signal } = this.ctx;
-    try {
-      const filter = { except: (run: string) => isKept(env, run) };
-      const { removed, failed } = await provider.sweep(filter, signal);
-      failed.push(...sweepScratch(scratchRoot(env), { ...filter, now: this.ctx.clock.now() }).failed);
-      if (removed.length > 0) this.emit({ kind: "note", text: `removed what a dead run left: ${removed.join(", ")}` });
-      for (const { id, reason } of failed) this.emit({ kind: "warning", text: `cannot remove ${id}: ${reason}` });
-    } catch (error) {
-      signal.throwIfAborted();
-      this.emit({ kind: "warning", text: `cannot look for what dead runs left: ${messageOf(error)}` });
-    }
-  }
+interface Plan {
+  input: RunInput;
+  paths: RunPaths;
+  settings: EpisodeSettings;
+  overrides: Overrides;
 }
 
-function episodeDeps(
+/** Runs what is planned; when it settles, nothing of the run is left on this machine but its files. */
+async function evaluated(
+  request: Request,
+  { input, paths, settings, overrides }: Plan,
   ctx: Context,
-  owner: Owner,
-  scratch: string,
-  emit: Emit,
-  sandboxes: Sandboxes,
-  input: RunInput,
-): EvaluationDeps {
+  given: RunSandboxesOptions,
+): Promise<EvaluationResult> {
+  const { options, agent } = request;
+  const { target, digests } = input;
+  const taskSource = sourceLabel(target.taskset);
+  await using sandboxes = new RunSandboxes(ctx, given);
+  return await evaluate(
+    {
+      command: request.command,
+      target: options.target,
+      taskset: target.taskset,
+      taskSource,
+      dataset: {
+        folder: target.datasetFolder,
+        source: "local",
+        digest: digests.dataset_digest,
+        dataset_toml_digest: digests.dataset_toml_digest ?? null,
+        dataset_files_digest: digests.dataset_files_digest ?? null,
+      },
+      tasks: input.tasks,
+      unloadable: input.unloadable,
+      agent,
+      settings,
+      repeats: repeatsOf(request, input, overrides),
+      concurrency: options.concurrency,
+      resume: options.resume,
+      keepFailed: options.keepFailed,
+      createParams: overrides.responses_create_params,
+      paths,
+      hide: hiddenPaths(target.folder, input.tasks.map(({ task }) => task.folder), paths),
+      runConfig: (tasks) =>
+        runConfig(tasks, {
+          taskset: target.taskset,
+          taskSource,
+          folder: target.datasetFolder,
+          datasetDigest: digests.dataset_digest,
+          agentName: agent.name,
+          sandbox: sandboxes.name,
+          settings: overrides.harbor_environment_server,
+          sandboxOptions: overrides.sandbox,
+        }),
+    },
+    episodeDeps(ctx, sandboxes, input),
+    ctx.signal,
+  );
+}
+
+function episodeDeps(ctx: Context, sandboxes: RunSandboxes, input: RunInput): EvaluationDeps {
   return {
-    provider: () => sandboxes.get(),
+    provider: () => sandboxes.provider(),
     clock: ctx.clock,
-    emit,
-    owner,
-    scratch,
+    emit: sandboxes.emit,
+    owner: sandboxes.owner,
+    scratch: sandboxes.scratch,
     hostEnv: ctx.env,
     version: versionFacts().version,
     digestOf: ({ task }) => Promise.resolve().then(() => input.digestNow(task)),

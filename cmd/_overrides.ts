@@ -3,6 +3,7 @@
  * there is, `+key=v` and `++key=v` also one that this version does not know; the last one wins. Pure.
  */
 import { parse as parseYaml } from "yaml";
+import { PROVIDERS } from "../providers/mod.ts";
 import { HarborError } from "../lib/errors.ts";
 import { SETTING_NAMES } from "../lib/episode/settings.ts";
 import { nearest } from "../lib/suggest.ts";
@@ -49,7 +50,8 @@ export function parseOverrides(words: readonly string[]): Overrides {
     const [prefix, ...rest] = path;
     const value = valueOf(text, key);
     const known = KNOWN[prefix!];
-    if (known !== null && !isBelow(rest.join("."), known!)) overrides.withoutEffect.push(path.join("."));
+    const noSandbox = prefix === "sandbox" && !PROVIDERS.some(({ name }) => name === rest[0]);
+    if (noSandbox || (known !== null && !isBelow(rest.join("."), known!))) overrides.withoutEffect.push(path.join("."));
     else set(overrides as unknown as Record<string, unknown>, path, value);
   }
   checkGym(overrides.gym.defaults);
@@ -78,6 +80,14 @@ function checkedPath(key: string, added: boolean): string[] {
       hint:
         `${close === undefined || close === path[0] ? "" : `did you mean ${[close, ...path.slice(1)].join(".")}? `}` +
         `keys begin with ${prefixes.map((one) => `${one}.`).join(", ")}`,
+    });
+  }
+  const sandboxes = PROVIDERS.map(({ name }) => name);
+  if (path[0] === "sandbox" && !added && !sandboxes.some((name) => name === path[1])) {
+    const close = nearest(path[1]!, sandboxes);
+    const meant = close === undefined ? "" : `did you mean ${["sandbox", close, ...path.slice(2)].join(".")}? `;
+    throw new HarborError("usage", `unknown sandbox '${path[1]}' in '${key}'`, {
+      hint: `${meant}there are ${sandboxes.join(", ")}`,
     });
   }
   const rest = path.slice(1).join(".");

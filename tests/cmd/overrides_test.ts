@@ -19,6 +19,7 @@ const set: [string[], (overrides: ReturnType<typeof parseOverrides>) => unknown,
   [['+responses_create_params.x="1"'], (o) => o.responses_create_params, { x: "1" }],
   [["+responses_create_params.x=a=b"], (o) => o.responses_create_params, { x: "a=b" }],
   [["gym.defaults.timeout_multiplier=2"], (o) => o.gym.defaults, { timeout_multiplier: 2 }],
+  [["++sandbox.apptainer.x=1"], (o) => [o.sandbox, o.withoutEffect], [{}, ["sandbox.apptainer.x"]]],
   [["++builds.tool=podman", "++run.whatever=1"], (o) => o.withoutEffect, ["builds.tool", "run.whatever"]],
 ];
 for (const [words, read, wanted] of set) {
@@ -33,6 +34,7 @@ const refused: [string, RegExp, RegExp][] = [
     /unknown key/,
     /did you mean harbor_environment_server\.enforce_task_timeouts\?/,
   ],
+  ["sandbox.podmn.x=1", /unknown sandbox 'podmn'/, /did you mean sandbox\.podman\.x\?/],
   ["builds.tool=podman", /unknown key/, /\+\+builds\.tool=… sets it all the same/],
   ["word", /neither an option nor an override/, /key=value/],
   ["~sandbox.host", /taking keys out/, /key=value/],
@@ -41,7 +43,8 @@ const refused: [string, RegExp, RegExp][] = [
   ["gym.defaults.timeout_multiplier=0", /is 0, must be above 0/, /^$/],
   ["gym.defaults.num_repeats=1.5", /is 1\.5, must be a whole number/, /^$/],
   ["sandbox=1", /unknown key/, /keys begin with/],
-  ["sandbox.__proto__.x=1", /unknown key/, /^$/],
+  ["sandbox.__proto__.x=1", /unknown sandbox/, /docker/],
+  ["+sandbox.host.__proto__.x=1", /unknown key/, /^$/],
 ];
 for (const [word, message, hint] of refused) {
   test(`parseOverrides() refuses ${word}`, () =>
