@@ -82,7 +82,8 @@ export async function runEpisode(plan: EpisodePlan, deps: EpisodeDeps, signal: A
     const spec = await seedSpec(plan, deps, state, cap);
     await using box = guarded(await deps.provider.open(spec, cap), deps);
     state.box = box.sandbox;
-    const outcome = redactor.value(await inSandbox(plan, taken.copy, redactor, deps, state, cap, signal));
+    const attempt = { plan, deps, state, redactor, copy: taken.copy, image: spec.image, box: box.sandbox };
+    const outcome = redactor.value(await inSandbox(attempt, cap, signal));
     if (deps.keepFailed && isFailed(outcome)) keep(plan, box.sandbox, deps);
     tell(plan, deps, "cleaning");
     return outcome;
@@ -93,26 +94,31 @@ export async function runEpisode(plan: EpisodePlan, deps: EpisodeDeps, signal: A
   }
 }
 
-/** From the ready sandbox to the outcome; the task's own budget runs from here. */
-async function inSandbox(
-  plan: EpisodePlan,
-  copy: TaskCopy,
-  redactor: Redactor,
-  deps: EpisodeDeps,
-  state: State,
-  cap: AbortSignal,
-  signal: AbortSignal,
-): Promise<Outcome> {
+/** An attempt whose sandbox is ready. */
+export interface Attempt {
+  plan: EpisodePlan;
+  deps: EpisodeDeps;
+  state: State;
+  redactor: Redactor;
+  copy: TaskCopy;
+  image: PreparedImage;
+  box: Sandbox;
+}
+
+/**
+ * From the ready sandbox to the outcome; the task's own budget runs from here. `cap` ends the episode, `signal` the run.
+ */
+async function inSandbox(attempt: Attempt, cap: AbortSignal, signal: AbortSignal): Promise<Outcome> {
+  const { plan, deps, state, redactor, copy, image, box } = attempt;
   const { clock } = deps;
-  const box = state.box!;
   const budgetMs = (budgetSec(plan.task, deps.settings) ?? Infinity) * 1000;
   const ready = clock.ticks();
   const limit = clock.deadline(budgetMs, cap);
   try {
-    const entrypoint = await finishSeed(plan, copy, deps, state, limit);
+    const entrypoint = await finishSeed(attempt, limit);
     state.stage = "agent";
     tell(plan, deps, "agent");
-    const agent = await runAgent(plan, copy, deps, box, limit);
+    const agent = await runAgent(attempt, limit);
     state.notes.push(...agent.notes);
     state.stage = "verification";
     tell(plan, deps, "verifying");
@@ -124,7 +130,7 @@ async function inSandbox(
         taskData: plan.task.taskData,
         hooks: plan.task.verifier.collect,
         inputs: plan.task.verifier.inputs,
-        user: plan.task.verifier.user ?? (state.image!.user || "root"),
+        user: plan.task.verifier.user ?? (image.user || "root"),
         env: resolveTemplates(plan.task.verifier.env, deps.hostEnv, "verifier.env"),
         timeoutSec: plan.task.verifier.timeout_sec,
         leftMs: budgetMs - (clock.ticks() - ready),
@@ -152,13 +158,7 @@ async function inSandbox(
 
 const timedOut = () => new EpisodeFailure("Episode timed out", { stage: null, kind: null, terminal: false });
 
-async function runAgent(
-  plan: EpisodePlan,
-  copy: TaskCopy,
-  deps: EpisodeDeps,
-  box: Sandbox,
-  limit: AbortSignal,
-): Promise<AgentOutcome> {
+async function runAgent({ plan, copy, deps, box }: Attempt, limit: AbortSignal): Promise<AgentOutcome> {
   const { task } = plan;
   const timeoutMs = task.agent.timeout_sec * 1000;
   // A harness keeps its own limit; one that does not is cut off a moment later, and its state is graded all the same.

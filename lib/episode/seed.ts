@@ -8,11 +8,10 @@ import { OURS, seedText } from "../verifier/stage.ts";
 import type { Running, SandboxSpec } from "../sandbox/provider.ts";
 import { missingVariables, resolveTemplates } from "../task/env.ts";
 import type { Task } from "../task/task.ts";
-import type { TaskCopy } from "./copies.ts";
 import { EpisodeFailure } from "./failures.ts";
 import { awaitHealthy, entrypointArgv, failedEntrypoint, startEntrypoint } from "./health.ts";
 import { budgetSec, captureKey, type EpisodePlan } from "./plan.ts";
-import type { EpisodeDeps, State } from "./run.ts";
+import type { Attempt, EpisodeDeps, State } from "./run.ts";
 
 /** Image, environment and limits of the sandbox; throws what seeding a row may fail with. */
 export async function seedSpec(
@@ -23,12 +22,10 @@ export async function seedSpec(
 ): Promise<SandboxSpec> {
   const { task } = plan;
   const { settings } = deps;
-  const missing = missingVariables(
-    { ...task.environment.env, ...task.verifier.env, ...task.solutionEnv },
-    deps.hostEnv,
-  );
-  if (missing.length > 0) {
-    const message = `Could not set up sandbox for '${task.id}': ${missing.join(", ")} not set on this machine`;
+  const tables = [task.environment.env, task.verifier.env, ...(deps.agent.needsSolution ? [task.solutionEnv] : [])];
+  const missing = new Set(tables.flatMap((table) => missingVariables(table, deps.hostEnv)));
+  if (missing.size > 0) {
+    const message = `Could not set up sandbox for '${task.id}': ${[...missing].join(", ")} not set on this machine`;
     throw new EpisodeFailure(message, { stage: "seed", kind: null, terminal: false });
   }
   const image = await setUp(task, () => deps.imageOf(task, signal));
@@ -71,15 +68,9 @@ async function setUp<T>(task: Task, step: () => Promise<T>): Promise<T> {
 
 /** What seeding leaves for after the start: uploads, the operator's commands, ENTRYPOINT, health. Most tasks have none. */
 export async function finishSeed(
-  plan: EpisodePlan,
-  copy: TaskCopy,
-  deps: EpisodeDeps,
-  state: State,
+  { plan: { task }, copy, deps: { settings, clock }, image, box }: Attempt,
   signal: AbortSignal,
 ): Promise<Running | null> {
-  const { task } = plan;
-  const box = state.box!;
-  const { settings, clock } = deps;
   const deadlineMs = settings.sandbox_setup_timeout_s * 1000;
   const unpack = [
     ...(copy.uploads === null ? [] : [{ from: copy.uploads, to: box.workdir }]),
@@ -96,8 +87,8 @@ export async function finishSeed(
     const message = `Could not set up sandbox for '${task.id}': '${command}' ${end}: ${done.stderr.slice(-600)}`;
     throw new EpisodeFailure(message, { stage: "seed", kind: null, terminal: false });
   }
-  const argv = entrypointArgv(state.image!.entrypoint);
-  const entrypoint = argv === null ? null : await startEntrypoint(argv, state.image!, box, clock, signal);
+  const argv = entrypointArgv(image.entrypoint);
+  const entrypoint = argv === null ? null : await startEntrypoint(argv, image, box, clock, signal);
   if (task.environment.healthcheck !== undefined) {
     await awaitHealthy(task.environment.healthcheck, task.agent.user, box, clock, signal);
   }

@@ -367,6 +367,19 @@ test("G1: what the operator gives every sandbox as a secret stays out of rows to
   assert.match(JSON.stringify(row.response), /\[HF_TOKEN\] in C\.UTF-8/);
 });
 
+test("every table's variables are wanted at seed, the solution's only by who runs it", async () => {
+  const needing = (task: Task): Task => ({
+    ...task,
+    environment: { ...task.environment, env: { KEY: "${FIRST}" } },
+    verifier: { ...task.verifier, env: { KEY: "${SECOND}" } },
+    solutionEnv: { KEY: "${THIRD}" },
+  });
+  const row = await failure({ task: needing });
+  assert.match(row._ng_failure_message, /FIRST, SECOND, THIRD not set on this machine/);
+  const deps = { agentName: "nop", hostEnv: { FIRST: "1", SECOND: "2" } };
+  assert.equal((await result({ task: needing, deps })).reward, 1);
+});
+
 test("G1: a failure row holds no value of this machine's environment either", async () => {
   const row = await failure({
     deps: { hostEnv: { API_KEY: "sk-very-secret" } },
