@@ -7,7 +7,7 @@ import type { Agent } from "../lib/agent/agent.ts";
 import type { Context } from "../lib/context.ts";
 import { HarborError } from "../lib/errors.ts";
 import { evaluate, type Evaluation, type EvaluationDeps, type EvaluationResult } from "../lib/episode/evaluate.ts";
-import { hiddenPaths } from "../lib/episode/hidden.ts";
+import { hiddenPaths, neighboursOf } from "../lib/episode/hidden.ts";
 import { readInput, type RunInput } from "../lib/episode/input.ts";
 import { type EpisodeSettings, episodeSettings } from "../lib/episode/settings.ts";
 import type { Emit } from "../lib/events.ts";
@@ -112,7 +112,12 @@ async function evaluated(
       keepFailed: options.keepFailed,
       createParams: overrides.responses_create_params,
       paths,
-      hide: hiddenPaths(target.folder, input.tasks.map(({ task }) => task.folder), paths),
+      hide: hiddenPaths(
+        target.folder,
+        input.tasks.map(({ task }) => task.folder),
+        paths,
+        target.kind === "task" ? neighboursOf(target.datasetFolder) : [],
+      ),
       runConfig: (tasks) =>
         runConfig(tasks, {
           taskset: target.taskset,

@@ -42,6 +42,20 @@ export function isHiddenByName(path: string): boolean {
   );
 }
 
+/**
+ * Home folders of people, wherever a site keeps them (/var/home, /opt/home): those of /etc/passwd from id 1000 on, and
+ * our own. Folders that programs live in are nobody's home.
+ */
+export function homesOf(passwd: string, home: string | undefined): string[] {
+  const people = passwd.split("\n").map((line) => line.split(":")).filter((fields) =>
+    fields.length >= 6 && Number(fields[2]) >= 1000 && Number(fields[2]) < 65_534
+  ).map((fields) => fields[5]!);
+  const tops = /^\/(?:bin|etc|lib\w*|nix|opt|sbin|usr|var|gnu)(?:\/(?:local|share|lib|bin|sbin|empty|tmp|run))?$/;
+  return [...people, home ?? ""].map((path) => path.replace(/\/+$/, "")).filter((path) =>
+    path.startsWith("/") && !tops.test(path)
+  );
+}
+
 /** How deep the search for private files goes below each folder: settings wholly, data a few levels. */
 const SEARCH_DEPTH: Record<string, number> = { "/etc": 8, "/opt": 3, "/var": 4, "/usr": 2, "/usr/local": 4 };
 const SEARCH_LIMIT = 50_000;

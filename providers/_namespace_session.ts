@@ -23,6 +23,8 @@ const FIRST_ASK_MS = 10;
 const LAST_ASK_MS = 100;
 /** How long killed processes may take to be gone before the whole sandbox is ended. */
 const DYING_MS = 5000;
+/** PID 1 never says more in a line; a root of the sandbox may write to its socket (pidfd_getfd) and never end one. */
+const LONGEST_LINE = 4096;
 
 export interface SessionCommand {
   run: LaunchRequest["run"];
@@ -87,7 +89,7 @@ export class Session {
   /** What PID 1 said, from the moment it is ready. */
   hear(text: string): void {
     const lines = (this.#half + text).split("\n");
-    this.#half = lines.pop()!;
+    this.#half = lines.pop()!.slice(0, LONGEST_LINE);
     for (const line of lines) {
       const [kind, id = "", value = ""] = line.split(" ");
       const one = this.#running.get(id);

@@ -33,7 +33,7 @@ import { applySteps, type HostImage, prepareImage } from "./_host_dockerfile.ts"
 import { MAX_PROCESSES, removeGroups, removeGroupsNow, sweepGroups } from "./_host_limits.ts";
 import { lookAtMachine, type Machine } from "./_host_machine.ts";
 import { Networks } from "./_host_networks.ts";
-import { findPrivate, hiddenBelow, makeMask, type Mask } from "./_host_private.ts";
+import { findPrivate, hiddenBelow, homesOf, makeMask, type Mask } from "./_host_private.ts";
 import { type Proxy, startProxy } from "./_host_proxy.ts";
 import {
   type Folders,
@@ -275,7 +275,8 @@ export class HostProvider implements SandboxProvider {
 
   #mask(machine: Machine, hide: readonly string[]): Promise<Mask> {
     const { folders, network } = machine.view;
-    const named = [...hide, this.deps.scratch, scratchRoot(this.deps.env)];
+    const homes = homesOf(readFileSync("/etc/passwd", "latin1"), this.deps.env.HOME);
+    const named = [...hide, ...homes, this.deps.scratch, scratchRoot(this.deps.env)];
     this.#private ??= findPrivate(process.getuid?.() ?? 0);
     const hidden = [...hiddenBelow(folders, this.#private, named), ...network];
     return this.#shared.get(`mask ${JSON.stringify(hidden)}`, () => {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { isHiddenByName, isPrivate } from "../../providers/_host_private.ts";
+import { homesOf, isHiddenByName, isPrivate } from "../../providers/_host_private.ts";
 import { type Child, parseMounts, takeApart, viewOf } from "../../providers/_host_view.ts";
 import { type MountRequest, planMounts } from "../../providers/_namespace_mounts.ts";
 
@@ -137,4 +137,19 @@ test("planMounts() without overlays binds folders read-only and covers what is h
 
 test("planMounts() escapes what fstab cannot hold", () => {
   assert.match(planMounts({ ...REQUEST, base: "/tmp/a b#c\\d" }).fstab, /\/tmp\/a\\040b\\043c\\134d\/tree\/root /);
+});
+
+test("homesOf() names where people keep their files, never a folder of programs", () => {
+  const passwd = [
+    "root:x:0:0:root:/root:/bin/bash",
+    "daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin",
+    "ann:x:1000:1000::/var/home/ann:/bin/bash",
+    "svc:x:1001:1001::/opt:/bin/sh",
+    "lib:x:1002:1002::/var/lib:/bin/sh",
+    "nobody:x:65534:65534::/nonexistent:/usr/sbin/nologin",
+    "",
+  ].join("\n");
+  assert.deepEqual(homesOf(passwd, "/opt/people/us/"), ["/var/home/ann", "/opt/people/us"]);
+  assert.deepEqual(homesOf("", undefined), []);
+  assert.deepEqual(homesOf("", "/usr/local"), []);
 });
