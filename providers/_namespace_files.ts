@@ -279,9 +279,7 @@ class Outgoing {
       try {
         await this.#one(folder, name, path);
       } catch (error) {
-        if (error instanceof Refused) this.refuse(path, error.message);
-        else if (errno(error) === "ENOENT") this.refuse(path, "gone while it was copied, or its name is not UTF-8");
-        else throw error;
+        this.#refuseOrThrow(path, error);
       }
     }
   }
@@ -338,20 +336,35 @@ class Outgoing {
         this.refuse(path, `a symbolic link out of the folder (${target})`);
         continue;
       }
-      this.#here(path, (full) => {
-        fs.rmSync(full, { force: true, recursive: true });
-        fs.symlinkSync(target, full);
-      });
-      this.#files++;
+      try {
+        this.#here(path, (full) => {
+          fs.rmSync(full, { force: true, recursive: true });
+          fs.symlinkSync(target, full);
+        });
+        this.#files++;
+      } catch (error) {
+        this.#refuseOrThrow(path, error);
+      }
     }
   }
 
-  /** A write on this machine's side: its failure is ours, never the task's. */
+  /** What the task did, at this very moment maybe, costs the entry only. */
+  #refuseOrThrow(path: string, error: unknown): void {
+    const code = errno(error) ?? "";
+    if (error instanceof Refused) this.refuse(path, error.message);
+    else if (error instanceof HarborError) throw error;
+    else if (code === "ENOENT") this.refuse(path, "gone while it was copied, or its name is not UTF-8");
+    else if (["ELOOP", "ENOTDIR", "ENXIO"].includes(code)) this.refuse(path, "changed while it was copied");
+    else throw error;
+  }
+
+  /** A write on this machine's side: its failure is ours, save for names that do not fit below our folder. */
   #here<T>(path: string, write: (full: string) => T): T {
     const full = join(this.to, path);
     try {
       return write(full);
     } catch (cause) {
+      if (errno(cause) === "ENAMETOOLONG") throw new Refused("its name is too long for this machine");
       throw new HarborError("transfer.failed", `Cannot write ${full}: ${messageOf(cause)}`, { cause });
     }
   }

@@ -11,6 +11,7 @@ import { withEvidence } from "../sandbox/evidence.ts";
 import { errno, HarborError, isDiskFull, messageOf } from "../errors.ts";
 import { headOfFile, tailOfFile } from "../files/ends.ts";
 import { unwritable } from "../files/unwritable.ts";
+import { shortened } from "../episode/failures.ts";
 import type { Redactor } from "../rollouts/redact.ts";
 import type { Clock } from "../runtime/clock.ts";
 import type { ExecResult, HostTree, Running, Sandbox } from "../sandbox/provider.ts";
@@ -222,7 +223,7 @@ function rewardsOf(result: ExecResult): Reading {
 function leftOut(result: ExecResult): string[] {
   const refused = result.brought.flatMap((report) => report.refused);
   if (refused.length === 0) return [];
-  const names = refused.slice(0, 3).map(({ path, reason }) => `${path} (${reason})`).join(", ");
+  const names = refused.slice(0, 3).map(({ path, reason }) => `${shortened(path, 200)} (${reason})`).join(", ");
   return [`left out of the verifier's logs: ${names}${refused.length > 3 ? ` and ${refused.length - 3} more` : ""}`];
 }
 
