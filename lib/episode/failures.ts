@@ -6,6 +6,7 @@
  * went wrong; whether it is tried again is a property of the row.
  */
 import { HarborError, messageOf } from "../errors.ts";
+import { beginning } from "../excerpt.ts";
 
 export type Stage = "admission" | "seed" | "agent" | "verification" | "cleanup";
 
@@ -127,14 +128,8 @@ export class EpisodeFailure extends Error {
 export const endsRun = (error: unknown): boolean =>
   error instanceof HarborError && (error.code.startsWith("store.") || error.code === "aborted");
 
-const LIMIT = 2000;
-
-/** A text cut to what rows carry, keeping its head; never half a character. */
-export const shortened = (text: string, limit = LIMIT): string =>
-  text.length <= limit ? text : `${text.slice(0, limit - 1).replace(/[\ud800-\udbff]$/, "")}…`;
-
-/** The last `limit` UTF-16 units of a text; never half a character. */
-export const ending = (text: string, limit: number): string => text.slice(-limit).replace(/^[\udc00-\udfff]/, "");
+/** UTF-16 units of a reason in a row (episodes §6.2). */
+export const REASON_LIMIT = 2000;
 
 /** Turns what an episode threw at `stage` into its failure. What we never named is a bug, said so, and not retried. */
 export function toFailure(error: unknown, stage: Stage): EpisodeFailure {
@@ -142,10 +137,15 @@ export function toFailure(error: unknown, stage: Stage): EpisodeFailure {
   if (!(error instanceof HarborError)) {
     const name = error instanceof Error ? error.constructor.name : typeof error;
     const message = `Unhandled environment server error: ${name}: ${messageOf(error)}`;
-    return new EpisodeFailure(shortened(message), { stage: null, kind: null, terminal: true, cause: error });
+    return new EpisodeFailure(beginning(message, REASON_LIMIT), {
+      stage: null,
+      kind: null,
+      terminal: true,
+      cause: error,
+    });
   }
   const { kind, terminal } = consequence(error);
-  return new EpisodeFailure(shortened(error.message), { stage, kind, terminal, cause: error });
+  return new EpisodeFailure(beginning(error.message, REASON_LIMIT), { stage, kind, terminal, cause: error });
 }
 
 function consequence(error: HarborError): { kind: FailureKind | null; terminal: boolean } {

@@ -2,6 +2,7 @@
  * What a task's services need before the agent starts: the image's ENTRYPOINT in the background (episodes §3.2.1,
  * images §7.3) and `[environment.healthcheck]` (§3.2.2).
  */
+import { ending } from "../excerpt.ts";
 import type { Clock } from "../runtime/clock.ts";
 import type { Running, Sandbox } from "../sandbox/provider.ts";
 import type { HealthcheckSettings } from "../task/task.ts";
@@ -64,7 +65,7 @@ export async function awaitHealthy(
     if (result.ended === "exit" && result.exitCode === 0) return;
     const starting = clock.ticks() - started < check.start_period_sec * 1000;
     if (!starting && ++failures >= check.retries) {
-      const output = `${result.stdout}${result.stderr}`.trim().slice(-600);
+      const output = ending(`${result.stdout}${result.stderr}`.trim(), 600);
       const message = `Healthcheck failed ${failures} times: '${check.command}'${output === "" ? "" : `: ${output}`}`;
       throw new EpisodeFailure(message, { stage: "seed", kind: null, terminal: false });
     }

@@ -3,6 +3,7 @@
  * made in the same call as the start; most tasks need nothing more.
  */
 import { HarborError } from "../errors.ts";
+import { ending } from "../excerpt.ts";
 import { imageNeedOf } from "../images/plan.ts";
 import { OURS, seedText } from "../verifier/stage.ts";
 import type { Running, SandboxSpec } from "../sandbox/provider.ts";
@@ -84,7 +85,7 @@ export async function finishSeed(
     const done = await box.exec({ run, purpose: "server", user: "root", deadlineMs }, signal);
     if (done.ended === "exit" && done.exitCode === 0) continue;
     const end = done.ended === "deadline" ? "ran past its limit" : `exited with ${done.exitCode}`;
-    const message = `Could not set up sandbox for '${task.id}': '${command}' ${end}: ${done.stderr.slice(-600)}`;
+    const message = `Could not set up sandbox for '${task.id}': '${command}' ${end}: ${ending(done.stderr, 600)}`;
     throw new EpisodeFailure(message, { stage: "seed", kind: null, terminal: false });
   }
   const argv = entrypointArgv(image.entrypoint);

@@ -4,7 +4,8 @@
  */
 import { isAbsolute, join, relative } from "node:path";
 import type { EpisodePlan } from "../episode/plan.ts";
-import { shortened } from "../episode/failures.ts";
+import { REASON_LIMIT } from "../episode/failures.ts";
+import { beginning } from "../excerpt.ts";
 import type { CreateParams, FailureFacts, ResultFacts } from "../rollouts/schema.ts";
 import type { RunPaths } from "../rollouts/paths.ts";
 
@@ -69,7 +70,7 @@ export function recordOf(told: Told, plan: EpisodePlan, params: CreateParams, fa
   const seconds = elapsed_seconds ?? 0;
   if (told.kind === "failure") {
     const { row } = told;
-    const message = shortened(row._ng_failure_message);
+    const message = beginning(row._ng_failure_message, REASON_LIMIT);
     const failure = {
       class: row._ng_failure_class,
       stage: row._ng_failure_stage ?? null,

@@ -1,5 +1,5 @@
 /** The result lines of a run: one value for the tab-separated table and for --json (episodes §9). Pure. */
-import { shortened } from "../episode/failures.ts";
+import { beginning } from "../excerpt.ts";
 import { visible } from "../runtime/terminal.ts";
 import type { TaskRecord } from "./summary.ts";
 
@@ -80,7 +80,7 @@ function statusText(line: Line): string {
     case "masked":
       return `masked${kind}`;
     case "failed":
-      return `failed: ${shortened(line.message ?? "", 120)}`;
+      return `failed: ${beginning(line.message ?? "", 120)}`;
     case "skipped":
       return `skipped: ${line.message}`;
     case "unvalidated":

@@ -1,5 +1,6 @@
 /** What an engine can still tell about a sandbox that is gone. */
 import { HarborError } from "../errors.ts";
+import { beginning } from "../excerpt.ts";
 import type { Sandbox } from "./provider.ts";
 
 /** A lost sandbox with what its engine can still tell about the end (field case B4). */
@@ -10,7 +11,7 @@ export async function withEvidence(error: unknown, box: Sandbox): Promise<unknow
     if (alive.state === "running") return error;
     const details = { ...error.details, oomKilled: alive.oomKilled ?? error.details?.oomKilled };
     const end = alive.exitCode === null ? alive.text : `exit code ${alive.exitCode}; ${alive.text}`;
-    return new HarborError(error.code, `${error.message} (${end.trim().slice(0, 300)})`, { details, cause: error });
+    return new HarborError(error.code, `${error.message} (${beginning(end.trim(), 300)})`, { details, cause: error });
   } catch {
     return error;
   }

@@ -9,9 +9,9 @@ import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { withEvidence } from "../sandbox/evidence.ts";
 import { errno, HarborError, isDiskFull, messageOf } from "../errors.ts";
+import { beginning, ending } from "../excerpt.ts";
 import { headOfFile, tailOfFile } from "../files/ends.ts";
 import { unwritable } from "../files/unwritable.ts";
-import { shortened } from "../episode/failures.ts";
 import type { Redactor } from "../rollouts/redact.ts";
 import type { Clock } from "../runtime/clock.ts";
 import type { ExecResult, HostTree, Running, Sandbox } from "../sandbox/provider.ts";
@@ -148,7 +148,7 @@ async function sessionFolder(deps: VerifierDeps): Promise<string> {
 
 /** A hook that fails is a note, never a failure (episodes §3.5). */
 async function runHook(hook: CollectHook, box: Sandbox, signal: AbortSignal): Promise<string[]> {
-  const what = `[[verifier.collect]] '${hook.command.slice(0, 80)}'`;
+  const what = `[[verifier.collect]] '${beginning(hook.command, 80)}'`;
   if (hook.service !== "main") return [`${what}: there is no service ${hook.service}`];
   const deadlineMs = hook.timeout_sec * 1000 + HOOK_GRACE_MS;
   const result = await box.exec({
@@ -158,7 +158,7 @@ async function runHook(hook: CollectHook, box: Sandbox, signal: AbortSignal): Pr
     deadlineMs,
   }, signal);
   if (result.ended === "deadline") return [`${what} ran past ${hook.timeout_sec} s`];
-  return result.exitCode === 0 ? [] : [`${what} exited with ${result.exitCode}: ${result.stderr.slice(-200)}`];
+  return result.exitCode === 0 ? [] : [`${what} exited with ${result.exitCode}: ${ending(result.stderr, 200)}`];
 }
 
 interface Stage {
@@ -223,7 +223,7 @@ function rewardsOf(result: ExecResult): Reading {
 function leftOut(result: ExecResult): string[] {
   const refused = result.brought.flatMap((report) => report.refused);
   if (refused.length === 0) return [];
-  const names = refused.slice(0, 3).map(({ path, reason }) => `${shortened(path, 200)} (${reason})`).join(", ");
+  const names = refused.slice(0, 3).map(({ path, reason }) => `${beginning(path, 200)} (${reason})`).join(", ");
   return [`left out of the verifier's logs: ${names}${refused.length > 3 ? ` and ${refused.length - 3} more` : ""}`];
 }
 

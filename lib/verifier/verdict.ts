@@ -4,7 +4,8 @@
  * Once `test.sh` ran, the sample counts; only a failure of our own side masks it. The script's exit code is recorded
  * and never decides a reward.
  */
-import { ending, type FailureKind, KINDS, shortened } from "../episode/failures.ts";
+import { beginning, ending } from "../excerpt.ts";
+import { type FailureKind, KINDS, REASON_LIMIT } from "../episode/failures.ts";
 import type { Reading } from "./reward.ts";
 
 export interface Facts {
@@ -82,7 +83,7 @@ function without(kind: FailureKind, reason: string, rewards: Record<string, numb
     rewards,
     mask_sample: KINDS[kind].onResult === "masked",
     failure_kind: kind,
-    failure_reason: shortened(reason),
+    failure_reason: beginning(reason, REASON_LIMIT),
     notes: [],
   };
 }
