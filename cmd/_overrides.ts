@@ -125,7 +125,9 @@ function valueOf(text: string, key: string): unknown {
 
 function set(tables: Record<string, unknown>, path: readonly string[], value: unknown): void {
   const [key, ...rest] = path as [string, ...string[]];
-  if (["__proto__", "constructor", "prototype"].includes(key)) throw new HarborError("usage", `unknown key '${key}'`);
+  if (["__proto__", "constructor", "prototype"].includes(key)) {
+    throw new HarborError("usage", `unknown key '${key}'`, { hint: "choose another name" });
+  }
   if (rest.length === 0) {
     tables[key] = value;
     return;
@@ -138,9 +140,13 @@ function set(tables: Record<string, unknown>, path: readonly string[], value: un
 function checkGym(defaults: Overrides["gym"]["defaults"]): void {
   const { timeout_multiplier, num_repeats } = defaults as Record<string, unknown>;
   if (timeout_multiplier !== undefined && !(typeof timeout_multiplier === "number" && timeout_multiplier > 0)) {
-    throw new HarborError("usage", `gym.defaults.timeout_multiplier is ${timeout_multiplier}, must be above 0`);
+    throw new HarborError("usage", `gym.defaults.timeout_multiplier is ${timeout_multiplier}, must be above 0`, {
+      hint: "1 leaves the tasks' own limits as they are",
+    });
   }
   if (num_repeats !== undefined && !(Number.isInteger(num_repeats) && (num_repeats as number) >= 1)) {
-    throw new HarborError("usage", `gym.defaults.num_repeats is ${num_repeats}, must be a whole number from 1`);
+    throw new HarborError("usage", `gym.defaults.num_repeats is ${num_repeats}, must be a whole number from 1`, {
+      hint: "--num-repeats N says the same",
+    });
   }
 }

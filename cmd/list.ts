@@ -10,7 +10,7 @@ import { parseWith } from "./_options.ts";
 const Options = z.strictObject({ json: z.boolean().default(false) });
 type Options = z.infer<typeof Options>;
 
-type Item = { name: string; kind: "agent" | "sandbox"; about: string; needs_model?: boolean; needs_solution?: boolean };
+type Item = { name: string; kind: "agent" | "sandbox"; about: string; needs_solution?: boolean };
 
 export const listAgents: CommandModule<Options> = listing(
   "list agents",

@@ -73,7 +73,9 @@ async function write(folder: string, files: readonly ScaffoldFile[]): Promise<vo
   } catch (cause) {
     if (staging !== undefined) await rm(staging, { recursive: true, force: true });
     if (["EEXIST", "ENOTEMPTY", "ENOTDIR"].includes(errno(cause) ?? "")) throw exists();
-    if (errno(cause) === "ENAMETOOLONG") throw new HarborError("usage", `${folder}: the name is too long`, { cause });
+    if (errno(cause) === "ENAMETOOLONG") {
+      throw new HarborError("usage", `${folder}: the name is too long`, { cause, hint: "choose a shorter one" });
+    }
     throw new HarborError("store.unwritable", `Cannot write ${folder}: ${reasonOf(cause)}`, {
       cause,
       hint: "go to a folder that you may write to",

@@ -53,6 +53,7 @@ export interface DigestOptions {
 /** Tasks between two looks at the event loop: output leaves, Ctrl-C arrives. */
 const BATCH = 64;
 
+/** The lines, one by one as they are computed. Throws only the abort. */
 export async function* digestTarget(
   target: Target,
   options: DigestOptions,

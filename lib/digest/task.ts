@@ -134,10 +134,18 @@ function packageHashOf(tree: TaskTree, reader: FileReader): string {
     const kind = entry.kind === "link" ? targetKind(tree, entry.path) : entry.kind;
     if (kind === "nothing") continue;
     if (PACKAGE_FILES.includes(entry.name)) {
-      if (kind !== "file") throw new HarborError("task.invalid", `Cannot package ${entry.name}: it is not a file`);
+      if (kind !== "file") {
+        throw new HarborError("task.invalid", `Cannot package ${entry.name}: it is not a file`, {
+          hint: "rename it, or put a file there",
+        });
+      }
       add(entry);
     } else if (TASK_FOLDERS.includes(entry.name)) {
-      if (kind !== "dir") throw new HarborError("task.invalid", `Cannot package ${entry.name}/: it is not a folder`);
+      if (kind !== "dir") {
+        throw new HarborError("task.invalid", `Cannot package ${entry.name}/: it is not a folder`, {
+          hint: "rename it, or put a folder there",
+        });
+      }
       if (entry.kind === "link") tree.refuseEscape(entry.name);
       tree.below(entry.name).forEach(add);
     }
@@ -159,7 +167,9 @@ function packageFilter(tree: TaskTree): (path: string) => boolean {
   }
   if (found.kind === "link") tree.refuseEscape(".gitignore");
   if (!tree.target(".gitignore")?.isFile()) {
-    throw new HarborError("task.invalid", "Cannot read .gitignore: it is not a file");
+    throw new HarborError("task.invalid", "Cannot read .gitignore: it is not a file", {
+      hint: "remove it, or make it a text file",
+    });
   }
   const patterns = parsePatterns(decode(tree.at(".gitignore")), "git", ".gitignore");
   return (path) => verdictOn(patterns, path) === true;
@@ -172,7 +182,7 @@ function decode(path: string): string {
     throw new HarborError(
       "task.invalid",
       `Cannot read .gitignore: ${cause instanceof TypeError ? "it is not UTF-8" : reasonOf(cause)}`,
-      { cause },
+      { cause, hint: "make it a UTF-8 text file that this user may read" },
     );
   }
 }

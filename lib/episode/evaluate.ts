@@ -83,6 +83,10 @@ export interface EvaluationResult {
 
 const NO_SOLUTION = "no reference solution";
 
+/**
+ * Runs what is owed and tells what came of it. Throws what keeps a run from beginning ("store.…", "engine.missing",
+ * "store.mismatch" on a resume) and what keeps rows from being written; after an abort it returns, `interrupted` set.
+ */
 export async function evaluate(run: Evaluation, deps: EvaluationDeps, signal: AbortSignal): Promise<EvaluationResult> {
   const started = deps.clock.ticks();
   const chosen = choose(run);

@@ -31,6 +31,7 @@ export const NO_IMAGES: PreparedImages = {
 /** An image that was there is not news. */
 const WORTH_TELLING_MS = 1000;
 
+/** Asks the provider for the image of every task, a few at a time. Throws only the abort and faults of our own. */
 export async function prepareImages(
   tasks: readonly Task[],
   provider: SandboxProvider,

@@ -1,5 +1,6 @@
 /** The rows that an episode ends in (episodes §6.2–6.3), from what is known at its end. */
 import type { AgentOutcome } from "../agent/agent.ts";
+import { HarborError } from "../errors.ts";
 import type { FailureRow, Outcome, ResultRow, SandboxFacts } from "../rollouts/schema.ts";
 import type { Verification } from "../verifier/run.ts";
 import type { EpisodeFailure } from "./failures.ts";
@@ -16,6 +17,7 @@ function sandboxFacts(deps: EpisodeDeps, state: State, more: string[] = []): San
 const elapsed = (deps: EpisodeDeps, state: State): number =>
   Math.round((deps.clock.ticks() - state.startedTicks) / 10) / 100;
 
+/** A row with a verdict. */
 export function resultRow(
   plan: EpisodePlan,
   deps: EpisodeDeps,
@@ -41,6 +43,13 @@ export function resultRow(
   };
 }
 
+/** The kind of error behind a failure, for tools: our code, else the name of its class. */
+function exceptionType(cause: unknown): string | null {
+  if (cause instanceof HarborError) return cause.code;
+  return cause instanceof Error ? cause.name : null;
+}
+
+/** An outcome without a verdict; never a reward. */
 export function failed(plan: EpisodePlan, deps: EpisodeDeps, state: State, failure: EpisodeFailure): Outcome {
   const { stage, kind, terminal } = failure.facts;
   const sandbox = sandboxFacts(deps, state);
@@ -60,6 +69,8 @@ export function failed(plan: EpisodePlan, deps: EpisodeDeps, state: State, failu
       run_id: deps.owner.run,
       source: "environment",
       delivery: "delivered",
+      http_status: null,
+      exception_type: exceptionType(failure.cause),
       failure: {
         failure_reason: failure.message,
         terminal,

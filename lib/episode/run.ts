@@ -71,6 +71,10 @@ export const freshState = ({ clock }: Pick<EpisodeDeps, "clock">): State => ({
   notes: [],
 });
 
+/**
+ * Runs one attempt, at most `default_episode_timeout_seconds` long, and returns its outcome with the sandbox gone.
+ * Throws the signal's reason, and what ends the run because nothing can be recorded any more ("store.…").
+ */
 export async function runEpisode(plan: EpisodePlan, deps: EpisodeDeps, signal: AbortSignal): Promise<Outcome> {
   const { clock, settings } = deps;
   const state = freshState(deps);

@@ -17,6 +17,7 @@ const WORDS: Record<string, string> = {
   EIO: "the disk reports an error (EIO)",
 };
 
+/** The words for a Node error; the message of any other. */
 export function reasonOf(cause: unknown): string {
   const code = errno(cause);
   return (code === undefined ? undefined : WORDS[code]) ?? messageOf(cause);

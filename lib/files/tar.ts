@@ -13,6 +13,7 @@ import type { Readable, Writable } from "node:stream";
 import { Buffer } from "node:buffer";
 import * as tar from "tar-stream";
 import { errno, HarborError, messageOf } from "../errors.ts";
+import { reasonOf } from "./reason.ts";
 import { walkTree } from "./tree.ts";
 
 /** A folder of this machine, as it is to appear in the sandbox. */
@@ -217,7 +218,7 @@ async function facing<T>(path: string, step: (path: string) => Promise<T>): Prom
     return await step(path);
   } catch (cause) {
     if (cause instanceof HarborError) throw cause;
-    throw new HarborError("transfer.failed", `Cannot read ${path}: ${messageOf(cause)}`, { cause });
+    throw new HarborError("transfer.failed", `Cannot read ${path}: ${reasonOf(cause)}`, { cause });
   }
 }
 
@@ -309,7 +310,7 @@ class Unpacking {
       if (code === undefined || !/^E[A-Z]+$/.test(code)) throw cause;
       if (["ENOSPC", "EDQUOT", "EROFS", "EACCES", "EIO"].includes(code)) {
         const doing = `Cannot write ${join(this.folder, path)}`;
-        throw new HarborError("transfer.failed", `${doing}: ${messageOf(cause)}`, { cause });
+        throw new HarborError("transfer.failed", `${doing}: ${reasonOf(cause)}`, { cause });
       }
       this.refuse(path, code === "ENAMETOOLONG" ? "its name is too long for this machine" : messageOf(cause));
     }

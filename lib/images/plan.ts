@@ -63,7 +63,9 @@ function networkOf(mode: NetworkMode): Network {
 
 function required<T>(value: T | null | undefined, task: Task, what: string): T {
   if (value === null || value === undefined) {
-    throw new HarborError("task.invalid", `Cannot plan the image of ${task.id}: the task has no ${what}`);
+    throw new HarborError("task.invalid", `Cannot plan the image of ${task.id}: the task has no ${what}`, {
+      hint: `gym-harbor check ${task.folder} says what it lacks`,
+    });
   }
   return value;
 }

@@ -26,6 +26,7 @@ const SHOWN = 10;
 const OUTPUT_LINES = 5;
 const SLOWEST = 3;
 
+/** The block, line by line. */
 export function closing(facts: ClosingFacts): string[] {
   const { records } = facts;
   const scored = records.filter(({ entry }) => entry.status === "result" && entry.mask_sample === false);

@@ -40,6 +40,7 @@ const PHASES: Record<Phase, string> = {
   cleaning: "cleaning up",
 };
 
+/** Begins to show a run; what it is told goes to `emit`. */
 export function screen(effects: Effects, options: ScreenOptions): Screen {
   const live = effects.terminal.live && !options.quiet;
   const running = new Map<string, Running>();

@@ -1,9 +1,10 @@
 /**
  * The real Context: this process's streams, signals, environment and clock.
  *
- * The first SIGINT or SIGTERM aborts `signal`; the second, and an error that nobody caught, runs what registered itself
- * with onSecondSignal() and leaves at once. What is printed by note() is made visible() (nothing a task printed reaches the terminal as a command); out()
- * does so when stdout is a terminal and leaves bytes alone in a pipe, where a program reads them.
+ * The first SIGINT, SIGTERM or SIGHUP aborts `signal`; the second, and an error that nobody caught, runs what registered
+ * itself with onSecondSignal() and leaves at once. What is printed by note() is made visible(), so that nothing a task
+ * printed reaches the terminal as a command; out() does so when stdout is a terminal and leaves bytes alone in a pipe,
+ * where a program reads them.
  */
 import { readFileSync, writeSync } from "node:fs";
 import process from "node:process";
@@ -23,6 +24,7 @@ export interface ProcessContext {
   flush(): Promise<boolean>;
 }
 
+/** Takes over this process's signals; to be called once. `verbose` traces every program that is started. */
 export function processContext(options: { verbose?: boolean } = {}): ProcessContext {
   const abort = new AbortController();
   const undos = new Set<() => void>();

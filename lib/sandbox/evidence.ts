@@ -11,7 +11,11 @@ export async function withEvidence(error: unknown, box: Sandbox): Promise<unknow
     if (alive.state === "running") return error;
     const details = { ...error.details, oomKilled: alive.oomKilled ?? error.details?.oomKilled };
     const end = alive.exitCode === null ? alive.text : `exit code ${alive.exitCode}; ${alive.text}`;
-    return new HarborError(error.code, `${error.message} (${beginning(end.trim(), 300)})`, { details, cause: error });
+    return new HarborError(error.code, `${error.message} (${beginning(end.trim(), 300)})`, {
+      hint: error.hint,
+      details,
+      cause: error,
+    });
   } catch {
     return error;
   }

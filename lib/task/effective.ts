@@ -26,6 +26,7 @@ const VERIFIER_TIMEOUT_SEC = 600;
 const BUILD_TIMEOUT_SEC = 600;
 const COLLECT_TIMEOUT_SEC = 60;
 
+/** `[agent]` of a step over that of its task, or of the task alone. Times in seconds, after the multiplier. */
 export function agentSettings(agent: AgentToml = {}, multipliers: Multipliers, task: AgentToml = {}): AgentSettings {
   return {
     timeout_sec: (agent.timeout_sec ?? task.timeout_sec ?? AGENT_TIMEOUT_SEC) * multipliers.timeout,
@@ -34,6 +35,7 @@ export function agentSettings(agent: AgentToml = {}, multipliers: Multipliers, t
   };
 }
 
+/** `[environment]` with its defaults; sizes in MiB, after the multiplier. */
 export function environmentSettings(environment: EnvironmentToml = {}, multipliers: Multipliers): EnvironmentSettings {
   const scaled = (value: number | undefined) => scaleUp(value, multipliers.resource);
   return {
@@ -67,6 +69,7 @@ function scaleUp(value: number | undefined, factor: number): number | undefined 
   return value === undefined || factor === 1 ? value : Math.ceil(Number((value * factor).toPrecision(12)));
 }
 
+/** `[verifier]` with its defaults; `inputs` come from dataset.toml alone. */
 export function verifierSettings(
   verifier: VerifierToml = {},
   multipliers: Multipliers,

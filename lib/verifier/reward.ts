@@ -21,6 +21,7 @@ export type Reading =
 
 type FileReading = { rewards: Record<string, number> } | { fault: string } | null;
 
+/** Reads the two files together; a file that is absent says nothing. */
 export function readRewards(files: Readonly<Record<RewardName, Collected>>): Reading {
   const json = readFile("reward.json", files["reward.json"]);
   const text = readFile("reward.txt", files["reward.txt"]);

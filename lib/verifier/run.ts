@@ -68,6 +68,10 @@ const TAIL_BYTES = 64 * 1024;
 const ENTRYPOINT_BYTES = 1024 * 1024;
 const HOOK_GRACE_MS = 30_000;
 
+/**
+ * Grades once and returns the verdict with its log folder. Throws the signal's reason, and "store.unwritable" when this
+ * machine's disk is full.
+ */
 export async function verify(
   request: VerifierRequest,
   box: Sandbox,

@@ -47,6 +47,7 @@ export interface Verdict {
 
 const OUTPUT_LIMIT = 600;
 
+/** The verdict; `failure_reason` is cut to what a row holds. */
 export function judge(facts: Facts): Verdict {
   const read = facts.reading.kind === "reward" ? facts.reading : null;
   const known = facts.reading.kind === "absent" ? null : facts.reading.rewards;

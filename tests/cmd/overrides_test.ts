@@ -40,11 +40,11 @@ const refused: [string, RegExp, RegExp][] = [
   ["~sandbox.host", /taking keys out/, /key=value/],
   ["sandbox.docker.x=a,b", /not in this version/, /sandbox\.docker\.x=\[a,b\]/],
   ["sandbox.docker.x=[a", /is not a value/, /quote it/],
-  ["gym.defaults.timeout_multiplier=0", /is 0, must be above 0/, /^$/],
-  ["gym.defaults.num_repeats=1.5", /is 1\.5, must be a whole number/, /^$/],
+  ["gym.defaults.timeout_multiplier=0", /is 0, must be above 0/, /own limits/],
+  ["gym.defaults.num_repeats=1.5", /is 1\.5, must be a whole number/, /--num-repeats/],
   ["sandbox=1", /unknown key/, /keys begin with/],
   ["sandbox.__proto__.x=1", /unknown sandbox/, /docker/],
-  ["+sandbox.host.__proto__.x=1", /unknown key/, /^$/],
+  ["+sandbox.host.__proto__.x=1", /unknown key/, /another name/],
 ];
 for (const [word, message, hint] of refused) {
   test(`parseOverrides() refuses ${word}`, () =>
