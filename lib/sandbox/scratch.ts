@@ -74,17 +74,27 @@ export function scratchFolders(root: string): { folder: string; owner: Owner }[]
   return found;
 }
 
+/** Ids of the namespace that removes: the user's whole range, or only the one id that every user has. */
+const INSIDE = [["--map-root-user", "--map-users=auto", "--map-groups=auto"], ["--map-root-user"]];
+
+const removedInside = (ids: readonly string[], folder: string): boolean =>
+  spawnSync("unshare", ["--user", ...ids, "rm", "-rf", "--", folder], { stdio: "ignore" }).status === 0;
+
 /**
  * Removes a run's folder once nothing is mounted in it any more, and its parent with the last one. What sandboxes of a
- * plain user wrote under other ids of his range can only be removed where those ids are his: inside a user namespace.
+ * plain user wrote under other ids of his range can only be removed where those ids are his: inside a user namespace. Throws HarborError "machine.lacks" for what cannot be removed at all.
  */
 export function removeScratch(folder: string): void {
   try {
     rmSync(folder, { recursive: true, force: true });
   } catch (error) {
     if (errno(error) !== "EACCES" && errno(error) !== "EPERM") throw error;
-    const inside = ["--user", "--map-root-user", "--map-users=auto", "--map-groups=auto", "rm", "-rf", "--", folder];
-    if (spawnSync("unshare", inside, { stdio: "ignore" }).status !== 0) throw error;
+    if (!INSIDE.some((ids) => removedInside(ids, folder))) {
+      throw new HarborError("machine.lacks", `Cannot remove the temp folder ${folder}: ${messageOf(error)}`, {
+        hint: `remove it by hand: unshare --user --map-root-user rm -rf ${folder}`,
+        cause: error,
+      });
+    }
   }
   try {
     rmdirSync(dirname(folder));
