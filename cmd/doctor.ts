@@ -8,7 +8,7 @@ import type { Diagnosis, Missing } from "../lib/sandbox/provider.ts";
 import { parseWith } from "./_options.ts";
 import { askAll, type Lend, withProviders } from "./_sandboxes.ts";
 
-const Options = z.strictObject({ json: z.boolean().default(false) });
+const Options = z.strictObject({ json: z.boolean().default(false), verbose: z.boolean().optional() });
 export type Options = z.infer<typeof Options>;
 
 export const parse = (argv: string[]): Options =>
@@ -18,7 +18,8 @@ export const parse = (argv: string[]): Options =>
         "Tries every sandbox for real and says which are usable; for the others, the exact missing piece and the " +
           "command that mends it. Exits 0 when one is usable, else 3.",
       )
-      .option("--json", "one JSON object"));
+      .option("--json", "one JSON object")
+      .option("-v, --verbose", "print the programs that are started"));
 
 /** A provider that hangs is a finding, not a reason to hang with it. */
 const TRIAL_MS = 60_000;

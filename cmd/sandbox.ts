@@ -7,9 +7,12 @@ import { scratchRoot, sweepScratch } from "../lib/sandbox/scratch.ts";
 import { parseWith } from "./_options.ts";
 import { askAll, type Asked, type Lend, withProviders } from "./_sandboxes.ts";
 
-const ListOptions = z.strictObject({ json: z.boolean().default(false) });
-const GcOptions = z.strictObject({
+const ListOptions = z.strictObject({
   json: z.boolean().default(false),
+  quiet: z.boolean().optional(),
+  verbose: z.boolean().optional(),
+});
+const GcOptions = ListOptions.extend({
   run: z.string().regex(/^[a-z0-9]{1,64}$/, "a run's id is letters and digits, as sandbox list shows it").optional(),
   olderThan: z.string().transform((text, check) => {
     const ms = durationMs(text);
@@ -29,17 +32,19 @@ export const sandboxList = {
     parseWith(argv, ListOptions, (command) =>
       command.name("sandbox list")
         .description("Sandboxes on this machine that runs of gym-harbor hold, or left behind.")
-        .option("--json", "one JSON object a line")),
+        .option("--json", "one JSON object a line")
+        .option("-q, --quiet", "no notes, only results")
+        .option("-v, --verbose", "print the programs that are started")),
   async run(options: ListOptions, ctx: Context, lend: Lend = withProviders): Promise<number> {
     const asked = await lend(
       ctx,
       (providers) => askAll(providers, ctx, ANSWER_MS, (provider, signal) => provider.list({}, signal)),
     );
-    sayAbsent(asked, ctx);
+    if (!options.quiet) sayAbsent(asked, ctx);
     const found = asked.flatMap(({ answer }) => answer ?? []);
     if (options.json) { for (const one of found) ctx.out(JSON.stringify(line(one))); }
     else for (const row of table(found)) ctx.out(row);
-    if (found.length === 0) ctx.note("no sandboxes of ours");
+    if (found.length === 0 && !options.quiet) ctx.note("no sandboxes of ours");
     return EXIT.ok;
   },
 };
@@ -54,14 +59,16 @@ export const sandboxGc = {
         )
         .option("--older-than <time>", "only what is at least this old (90s, 30m, 2h, 1d)")
         .option("--run <id>", "only what this run left (the id that sandbox list shows)")
-        .option("--json", "one JSON object a line")),
+        .option("--json", "one JSON object a line")
+        .option("-q, --quiet", "only what was removed or could not be")
+        .option("-v, --verbose", "print the programs that are started")),
   async run(options: GcOptions, ctx: Context, lend: Lend = withProviders): Promise<number> {
     const filter = { run: options.run, olderThanMs: options.olderThan };
     const asked = await lend(
       ctx,
       (providers) => askAll(providers, ctx, SWEEP_MS, (provider, signal) => provider.sweep(filter, signal)),
     );
-    sayAbsent(asked, ctx);
+    if (!options.quiet) sayAbsent(asked, ctx);
     const reports = [
       ...asked.flatMap(({ name, answer }) => answer === undefined ? [] : [{ provider: name, ...answer }]),
       { provider: "temp folders", ...sweepScratch(scratchRoot(ctx.env), { ...filter, now: ctx.clock.now() }) },
@@ -75,7 +82,8 @@ export const sandboxGc = {
         ctx.note(`could not remove ${id}: ${reason}`);
       }
     }
-    if (reports.every(({ removed, failed }) => removed.length + failed.length === 0)) ctx.note("nothing to remove");
+    const nothing = reports.every(({ removed, failed }) => removed.length + failed.length === 0);
+    if (nothing && !options.quiet) ctx.note("nothing to remove");
     return reports.some(({ failed }) => failed.length > 0) ? EXIT.no : EXIT.ok;
   },
 };

@@ -131,7 +131,10 @@ test("sandbox list shows columns, and says when there is nothing", async () => {
     "gym-harbor-abc  docker    r1   here:7 (dead)  2m",
   ]);
   const none = testContext();
-  await sandboxList.run({ json: false }, none.ctx, lending({ name: "docker", list: () => Promise.resolve([]) }));
+  const nothing = lending({ name: "docker", list: () => Promise.resolve([]) });
+  await sandboxList.run({ json: false, quiet: true }, none.ctx, nothing);
+  assert.deepEqual(none.notes, []);
+  await sandboxList.run({ json: false }, none.ctx, nothing);
   assert.deepEqual([none.out, none.notes], [[], ["no sandboxes of ours"]]);
 });
 
