@@ -275,7 +275,8 @@ export class HostProvider implements SandboxProvider {
 
   #mask(machine: Machine, hide: readonly string[]): Promise<Mask> {
     const { folders, network } = machine.view;
-    const homes = homesOf(readFileSync("/etc/passwd", "latin1"), this.deps.env.HOME);
+    const passwd = existsSync("/etc/passwd") ? readFileSync("/etc/passwd", "latin1") : "";
+    const homes = homesOf(passwd, this.deps.env.HOME);
     const named = [...hide, ...homes, this.deps.scratch, scratchRoot(this.deps.env)];
     this.#private ??= findPrivate(process.getuid?.() ?? 0);
     const hidden = [...hiddenBelow(folders, this.#private, named), ...network];
