@@ -248,7 +248,7 @@ export class HostProvider implements SandboxProvider {
 
   /**
    * A sandbox's folder is renamed away at once and removed while others work: a busy disk takes a hundred milliseconds
-   * for what costs the CPU five. Only a long backlog is waited for; what is left at the end goes with the scratch folder.
+   * for what costs the CPU five. Only a long backlog is waited for, and what is left when the provider ends.
    */
   async #discard(base: string): Promise<void> {
     const trash = join(this.#folder, `trash-${++this.#next}`);
@@ -349,10 +349,10 @@ export class HostProvider implements SandboxProvider {
     if ([...this.#open].every((box) => box.owner.run === run)) this.#closeNetworks();
   }
 
-  /** Ends the relays and the proxy; sandboxes are closed by who opened them. */
-  [Symbol.asyncDispose](): Promise<void> {
+  /** Ends the relays and the proxy, and waits for what is being removed; sandboxes are closed by who opened them. */
+  async [Symbol.asyncDispose](): Promise<void> {
     this.#closeNetworks();
-    return Promise.resolve();
+    await this.#discarding; // two who remove the same tree get in each other's way
   }
 
   #closeNetworks(): void {

@@ -5,7 +5,7 @@
  */
 import { spawnSync } from "node:child_process";
 import { existsSync, lstatSync, mkdirSync, readdirSync, readFileSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { z } from "zod";
 import { errno, HarborError, messageOf } from "../errors.ts";
 import { readHolder } from "../files/lock.ts";
@@ -18,7 +18,7 @@ const OWNER = "owner.json";
 
 /** The folder that holds this user's runs: below TMPDIR, else /tmp. Short, since socket paths end at 107 bytes. */
 export function scratchRoot(env: Readonly<Record<string, string | undefined>>): string {
-  return join(env.TMPDIR || "/tmp", `gym-harbor-${thisUid()}`);
+  return resolve(env.TMPDIR || "/tmp", `gym-harbor-${thisUid()}`);
 }
 
 /** Makes the run's folder. Throws "machine.lacks" when it cannot, or when somebody else made its parent. */
@@ -80,13 +80,18 @@ const INSIDE = [["--map-root-user", "--map-users=auto", "--map-groups=auto"], ["
 const removedInside = (ids: readonly string[], folder: string): boolean =>
   spawnSync("unshare", ["--user", ...ids, "rm", "-rf", "--", folder], { stdio: "ignore" }).status === 0;
 
+const REMOVALS = 20;
+
 /**
  * Removes a run's folder once nothing is mounted in it any more, and its parent with the last one. What sandboxes of a
  * plain user wrote under other ids of his range can only be removed where those ids are his: inside a user namespace. Throws HarborError "machine.lacks" for what cannot be removed at all.
  */
 export function removeScratch(folder: string): void {
   try {
-    rmSync(folder, { recursive: true, force: true });
+    // Bun 1.4's rmSync stops, and says nothing, at an entry that somebody else removes meanwhile.
+    for (let round = 0; round < REMOVALS && existsSync(folder); round++) {
+      rmSync(folder, { recursive: true, force: true });
+    }
   } catch (error) {
     if (errno(error) !== "EACCES" && errno(error) !== "EPERM") throw error;
     if (!INSIDE.some((ids) => removedInside(ids, folder))) {
@@ -116,10 +121,20 @@ export const isKept = (env: Readonly<Record<string, string | undefined>>, run: s
 export function sweepScratch(root: string, filter: OwnerFilter & { now: Date }): SweepReport {
   const report: SweepReport = { removed: [], failed: [] };
   const { olderThanMs = 0, now } = filter;
-  for (const { folder, owner } of scratchFolders(root)) {
-    if (isAlive(owner) !== false || !concerns(filter, owner)) continue;
+  const owned = scratchFolders(root).filter(({ owner }) => isAlive(owner) === false).map(({ folder, owner }) => ({
+    folder,
+    run: owner.run,
+    leastMs: olderThanMs,
+  }));
+  const ownerless = ownerlessFolders(root).map(({ folder, run }) => ({
+    folder,
+    run,
+    leastMs: Math.max(olderThanMs, HALF_MADE_MS),
+  }));
+  for (const { folder, run, leastMs } of [...owned, ...ownerless]) {
+    if (!concerns(filter, { run })) continue;
     try {
-      if (now.getTime() - lstatSync(folder).mtimeMs < olderThanMs) continue;
+      if (now.getTime() - lstatSync(folder).mtimeMs < leastMs) continue;
       removeScratch(folder);
       report.removed.push(folder);
     } catch (error) {
@@ -128,6 +143,15 @@ export function sweepScratch(root: string, filter: OwnerFilter & { now: Date }):
   }
   sweepLocks(root);
   return report;
+}
+
+/** Between making its folder and naming its owner a run needs no longer than this. */
+const HALF_MADE_MS = 60_000;
+
+/** Folders named like a run that have no owner's file: killed while they were made, or while they were removed. */
+function ownerlessFolders(root: string): { folder: string; run: string }[] {
+  return entries(root).filter((name) => /^[a-z0-9]{8}$/.test(name)).map((run) => ({ folder: join(root, run), run }))
+    .filter(({ folder }) => !existsSync(join(folder, OWNER)) && !existsSync(join(folder, KEPT)));
 }
 
 /** Lock files beside the runs' folders end in this. */

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync, statSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { basename, join } from "node:path";
+import process from "node:process";
 import { test } from "node:test";
 import { HarborError } from "../../../lib/errors.ts";
 import { thisOwner } from "../../../lib/sandbox/owner.ts";
@@ -12,6 +13,7 @@ import {
   removeScratch,
   scratchFolders,
   scratchRoot,
+  sweepScratch,
 } from "../../../lib/sandbox/scratch.ts";
 
 const inTemp = (check: (env: { TMPDIR: string }) => void) => () => {
@@ -77,3 +79,25 @@ test(
     assert.deepEqual(scratchFolders(scratchRoot(env)), []);
   }),
 );
+
+test(
+  "sweepScratch() removes a run's folder that lost its owner, once nobody can be making it",
+  inTemp((env) => {
+    const root = scratchRoot(env);
+    const mine = makeScratch(env, thisOwner("abcd1234"));
+    for (const name of ["lost0000/host-1/trash-1", "foreign", "kept0000"]) {
+      mkdirSync(join(root, name), { recursive: true });
+    }
+    markKept(join(root, "kept0000"));
+    const at = (seconds: number) => ({ now: new Date(Date.now() + seconds * 1000) });
+    assert.deepEqual(sweepScratch(root, at(5)).removed, []);
+    assert.deepEqual(sweepScratch(root, { ...at(120), run: "other000" }).removed, []);
+    assert.deepEqual(sweepScratch(root, at(120)).removed, [join(root, "lost0000")]);
+    assert.deepEqual(readdirSync(root).sort(), ["abcd1234", "foreign", "kept0000"]);
+    assert.ok(existsSync(mine));
+  }),
+);
+
+test("scratchRoot() is absolute, also below a TMPDIR that is not", () => {
+  assert.equal(scratchRoot({ TMPDIR: "some/where" }), join(process.cwd(), "some/where", basename(scratchRoot({}))));
+});
