@@ -44,7 +44,7 @@ import { type Machine, PATH, USER_NAMESPACE } from "./_host_machine.ts";
 import { joinArgv, type Network as HeldNetwork, type Networks, proxyEnv } from "./_host_networks.ts";
 import type { Mask } from "./_host_private.ts";
 import { collectFile, download, makeFolder, putTree } from "./_namespace_files.ts";
-import { type Account, accountOf, initProgram } from "./_namespace_init.ts";
+import { type Account, accountOf, initProgram, rootEnterArgv } from "./_namespace_init.ts";
 import { CONTROL, type Layer, type MountPlan, planMounts, type Storage } from "./_namespace_mounts.ts";
 import { Session } from "./_namespace_session.ts";
 import { descendants, killAll, memoryKb, residentKb } from "./_namespace_tree.ts";
@@ -380,23 +380,25 @@ export class HostSandbox implements Sandbox {
     this.network = request.network;
     this.workdir = spec.workdir ?? (spec.image.workdir || "/");
     this.#root = `/proc/${init}/root`;
-    const user = machine.mode === "root" ? [] : ["--user", "--preserve-credentials"];
-    this.enterArgv = [
-      "nsenter",
-      "--target",
-      String(init),
-      ...user,
-      "--mount",
-      "--pid",
-      "--ipc",
-      "--uts",
-      "--net",
-      "--root",
-      "/usr/bin/env",
-      "-C",
-      this.workdir,
-      "/bin/bash",
-    ];
+    this.enterArgv = machine.mode === "root"
+      ? rootEnterArgv(init, this.workdir, machine.programs.setpriv, this.network === "host")
+      : [
+        "nsenter",
+        "--target",
+        String(init),
+        "--user",
+        "--preserve-credentials",
+        "--mount",
+        "--pid",
+        "--ipc",
+        "--uts",
+        "--net",
+        "--root",
+        "/usr/bin/env",
+        "-C",
+        this.workdir,
+        "/bin/bash",
+      ];
     const asked = [spec.limits.memoryMb, spec.limits.cpus];
     const held_ = [groups.holds.memory, groups.holds.cpu];
     const open = asked.some((limit, at) => limit !== undefined && !held_[at]);

@@ -40,6 +40,20 @@ export function capabilitySet(sharedNetwork: boolean): string {
     .join(",");
 }
 
+/**
+ * argv that enters a sandbox whose namespaces belong to this machine's root. What it runs in the end may be the task's
+ * own `/bin/bash`, so it must not be what nsenter starts with all rights: setpriv and chroot are this machine's, and the
+ * mount namespace is not joined, which takes those rights; the root folder alone is the sandbox's. Without ptrace's
+ * right a task cannot look into a process that has a capability more than itself, so none can reach this machine's root
+ * folder through this one before it has changed to its own: that is what wake_alarm is for.
+ */
+export function rootEnterArgv(init: number, workdir: string, setpriv: string, sharedNetwork: boolean): string[] {
+  const joined = ["--pid", "--ipc", "--uts", "--net"];
+  const bounded = [setpriv, "--bounding-set", `${capabilitySet(sharedNetwork)},+wake_alarm`, "--inh-caps", "-all"];
+  const changed = ["chroot", `/proc/${init}/root`, "/usr/bin/env", "-C", workdir, "/bin/bash"];
+  return ["nsenter", "--target", String(init), ...joined, ...bounded, ...changed];
+}
+
 export interface InitRequest {
   base: string;
   setpriv: string;

@@ -138,6 +138,30 @@ test("host: capabilities are bounded for every command and cannot come back by s
   }
 });
 
+test("host: whoever enters a kept sandbox hands no more rights to what lies in it, and cannot be watched", {
+  skip: isRoot ? false : "a plain user has no more rights to hand over",
+}, async () => {
+  await using kept = await open(provider);
+  const [program, ...args] = kept.enterArgv;
+  const entered = (script: string) => spawnSync(program!, [...args, "-c", script], { encoding: "utf8" }).stdout;
+  const capabilities = (text: string) => BigInt(`0x${/CapEff:\s*([0-9a-f]+)/.exec(text)?.[1] ?? "0"}`);
+  const held = capabilities((await run("grep CapEff /proc/self/status", kept)).stdout);
+  const more = capabilities(entered("grep CapEff /proc/self/status"));
+  assert.equal(more, held | (1n << 35n), "wake_alarm alone"); // capability.h: CAP_WAKE_ALARM is 35
+  assert.equal(entered("mount -t tmpfs none /mnt && echo mounted"), "");
+  assert.equal(entered("cd /..; ls -A"), (await run("ls -A /", kept)).stdout, "the sandbox's own root folder");
+  const watched = "sleep 5 & echo $!; wait";
+  const shell = spawn(program!, [...args, "-c", watched]);
+  try {
+    const pid = await new Promise<string>((resolve) =>
+      shell.stdout.once("data", (text) => resolve(String(text).trim()))
+    );
+    assert.notEqual((await run(`ls /proc/${pid}/root/`, kept)).exitCode, 0, "its root folder");
+  } finally {
+    shell.kill("SIGKILL");
+  }
+});
+
 test("host: what is written inside stays inside", async () => {
   const mark = `gh-${newRunId()}`;
   const paths = ["/etc", "/usr", "/usr/bin", "/usr/local/bin", "/opt", "/var/lib", "/var/tmp", "/tmp", "/root", "/"];
