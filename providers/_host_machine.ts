@@ -71,18 +71,23 @@ export async function lookAtMachine(runner: Runner): Promise<Machine> {
   const { ids, reason } = mode === "root"
     ? { ids: "all" as const, reason: "" }
     : await tryRanges(runner, programs.unshare);
-  const mounts = parseMounts(readFileSync("/proc/self/mountinfo", "utf8"));
-  const view = viewOf(childrenOf("/").flatMap(rootEntry), mounts, isHiddenByName);
   return {
     mode,
     ids,
     idsReason: reason,
     programs,
     loopback: loopbackArgv(),
-    view: mode === "root" ? view : takeApart(view, mounts, childrenOf, isHiddenByName),
+    view: lookAtView(mode),
     procEntries: readdirSync("/proc").filter((name) => !/^\d+$/.test(name)),
     sysPaths: SYS_CANDIDATES.filter((path) => existsSync(path)),
   };
+}
+
+/** What is shown as things are mounted now: engines mount and unmount below /var while we run. */
+export function lookAtView(mode: Machine["mode"]): HostView {
+  const mounts = parseMounts(readFileSync("/proc/self/mountinfo", "utf8"));
+  const view = viewOf(childrenOf("/").flatMap(rootEntry), mounts, isHiddenByName);
+  return mode === "root" ? view : takeApart(view, mounts, childrenOf, isHiddenByName);
 }
 
 /** CAP_SYS_ADMIN is bit 21 of CapEff (capabilities(7)): root in a container often lacks it. */

@@ -4,6 +4,7 @@
 import {
   chmodSync,
   copyFileSync,
+  cpSync,
   existsSync,
   lstatSync,
   mkdirSync,
@@ -43,9 +44,10 @@ import { groupName, type Groups, makeGroups, removeGroups, removeGroupsNow } fro
 import { type Machine, PATH, USER_NAMESPACE } from "./_host_machine.ts";
 import { joinArgv, type Network as HeldNetwork, type Networks, proxyEnv } from "./_host_networks.ts";
 import type { Mask } from "./_host_private.ts";
+import type { HostView } from "./_host_view.ts";
 import { collectFile, download, makeFolder, putTree } from "./_namespace_files.ts";
 import { type Account, accountOf, initProgram, rootEnterArgv } from "./_namespace_init.ts";
-import { CONTROL, type Layer, type MountPlan, planMounts, type Storage } from "./_namespace_mounts.ts";
+import { CONTROL, type Layer, type MountPlan, planMounts, planSkeleton, type Storage } from "./_namespace_mounts.ts";
 import { Session } from "./_namespace_session.ts";
 import { descendants, killAll, memoryKb, residentKb } from "./_namespace_tree.ts";
 
@@ -88,6 +90,8 @@ export interface OpenRequest {
 
 /** Folders that a provider's sandboxes share. Absolute. */
 export interface Folders {
+  /** The root folder that lies below every sandbox (makeSkeleton). */
+  skeleton: string;
   /** Control folders whose named pipes are ready for another sandbox. */
   controls: string[];
   /** Makes an empty control folder. */
@@ -142,37 +146,62 @@ export async function openSandbox(request: OpenRequest, signal: AbortSignal): Pr
 
 function layOut(request: OpenRequest, control: string): MountPlan {
   const { base, machine, mask, way } = request;
+  const { skeleton } = request.folders;
   const plan = planMounts({
     base,
     control,
+    skeleton,
     storage: way.storage,
     folders: machine.view.folders,
-    links: machine.view.links,
-    plain: machine.view.plain,
-    copies: machine.view.files,
     lowers: (folder) => [
-      ...request.layers.flatMap((layer) => layer.up[folder] ?? []),
+      ...request.layers.flatMap((layer) => layerFolder(layer, folder)),
       ...(existsSync(join(mask.layer, folder)) ? [join(mask.layer, folder)] : []),
     ],
-    rootLowers: request.layers.map((layer) => layer.root),
-    covered: mask.hidden.map((path) => ({ path, folder: isFolder(path) })),
+    rootLowers: request.layers.flatMap((layer) => layer["/"] ?? []),
+    covered: way.storage === "read-only" ? mask.hidden.map((path) => ({ path, folder: isFolder(path) })) : [],
     sysfs: way.sysfs && request.network !== "host",
     ttyGroup: machine.ids !== "own",
     procEntries: machine.procEntries,
     sysPaths: machine.sysPaths,
   });
-  const tree = join(base, way.storage === "memory" ? "skeleton" : "tree");
-  mkdirSync(join(base, "tree"), { mode: 0o755 });
-  if (tree !== join(base, "tree")) mkdirSync(tree, { mode: 0o755 });
-  for (const { path, mode } of plan.folders) {
-    mkdirSync(join(tree, path));
-    chmodSync(join(tree, path), mode);
+  const tree = join(base, "tree");
+  mkdirSync(tree, { mode: 0o755 });
+  // In memory the same folders are made after the tmpfs stands over `tree`: they are copied from beside it.
+  const own = way.storage === "memory" ? join(base, "own") : tree;
+  if (own !== tree) mkdirSync(own, { mode: 0o755 });
+  for (const { path, mode } of plan.folders) makeFolderHere(join(own, path), mode);
+  if (way.storage === "read-only") {
+    const copy = { recursive: true, verbatimSymlinks: true, force: true };
+    cpSync(join(skeleton, "root"), join(tree, "root"), copy);
   }
-  for (const path of plan.files) writeFileSync(join(tree, path), "");
-  for (const [path, target] of plan.links) symlinkSync(target, join(tree, path));
-  for (const [source, target] of plan.copies) copyReadable(source, join(tree, target));
   writeFileSync(join(base, "fstab"), plan.fstab);
   return plan;
+}
+
+/** Where a layer has a folder: the pieces that are shown may have changed since it was made. */
+function layerFolder(layer: Layer, folder: string): string[] {
+  const key = Object.keys(layer).filter((key) => key !== "/" && `${folder}/`.startsWith(`${key}/`)).sort().at(-1);
+  if (key === undefined) return [];
+  const path = layer[key] + folder.slice(key.length);
+  return isFolder(path) ? [path] : [];
+}
+
+function makeFolderHere(path: string, mode: number): void {
+  mkdirSync(path);
+  chmodSync(path, mode); // whatever our umask is
+}
+
+/** Makes the root folder that all sandboxes of a provider share, and beside it an empty folder. */
+export function makeSkeleton(folder: string, view: HostView): void {
+  const plan = planSkeleton({ folders: view.folders, links: view.links, plain: view.plain, copies: view.files });
+  const root = join(folder, "root");
+  mkdirSync(folder, { mode: 0o700 });
+  makeFolderHere(root, 0o755);
+  makeFolderHere(join(folder, "none"), 0o555);
+  for (const [path, mode] of plan.folders) makeFolderHere(join(root, path), mode);
+  for (const path of plan.files) writeFileSync(join(root, path), "");
+  for (const [path, target] of plan.links) symlinkSync(target, join(root, path));
+  for (const path of plan.copies) copyReadable(path, join(root, path));
 }
 
 function copyReadable(source: string, target: string): void {
@@ -616,13 +645,13 @@ export class HostSandbox implements Sandbox {
     const { base } = this.request;
     const to = `${base}.layer`;
     mkdirSync(join(to, "up"), { recursive: true, mode: 0o700 });
-    const up: Record<string, string> = {};
+    const layer: Record<string, string> = {};
     for (const [folder, path] of Object.entries(this.plan.up)) {
-      up[folder] = join(to, path);
-      renameSync(join(base, "tree", path), up[folder]);
+      layer[folder] = join(to, path);
+      renameSync(join(base, "tree", path), layer[folder]);
     }
-    renameSync(join(base, "tree/root"), join(to, "root"));
-    return { root: join(to, "root"), up };
+    rmSync(join(layer["/"]!, ".old"), { force: true }); // the mark of its removal: the next one needs it to change roots
+    return layer;
   }
 
   get owner(): Owner {

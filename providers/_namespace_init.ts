@@ -87,7 +87,7 @@ export function initProgram(request: InitRequest): string {
   if (request.cpuList !== undefined) steps.push(`taskset -cp ${request.cpuList} $$ >/dev/null`);
   if (request.memory !== undefined) {
     const size = request.memory.sizeKb === undefined ? "" : `,size=${request.memory.sizeKb}k`;
-    steps.push(`mount -t tmpfs -o mode=755,nodev${size} tmpfs tree`, "cp -a skeleton/. tree/");
+    steps.push(`mount -t tmpfs -o mode=755,nodev${size} tmpfs tree`, "cp -a own/. tree/");
   }
   if (request.pipes.length > 0) steps.push(`mkfifo -m 600 ${request.pipes.map(q).join(" ")}`);
   steps.push("mount --fstab fstab -a");

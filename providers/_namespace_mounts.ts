@@ -1,9 +1,11 @@
 /**
  * The mounts of a sandbox as one fstab, for one `mount --fstab FILE -a` (25 single `mount` calls cost 40 ms more). Pure.
  *
- * Layout of a sandbox's folder `base`: `tree/{root,up,wk}` (the root folder, the sandbox's writes, overlay's work
- * folders). The control folder lies elsewhere and is visible inside at CONTROL, read-only. Overlay options are relative to `base`,
- * from where `mount` runs: they end at 4,096 bytes and know no quoting, paths of users do.
+ * The empty root folder with its links, devices' places and mount points is the same for all sandboxes of a run: it is
+ * made once (planSkeleton) and lies below each one's writes. A sandbox's own folder `base` holds `tree/{root,up,wk}`:
+ * where the root is mounted, the writes, overlay's work folders. The control folder lies elsewhere and is visible inside
+ * at CONTROL, read-only. Overlay options are relative to `base` where they can be, from where `mount` runs: they end at
+ * 4,096 bytes and know no quoting, paths of users do.
  *
  * Kernel facts (6.18, util-linux 2.38): `userxattr` makes overlays work for a plain user (5.11; tmpfs uppers 6.6); a
  * user namespace may mount sysfs only with its own network namespace, devpts with gid=5 only where gid 5 is mapped.
@@ -40,27 +42,19 @@ export type Storage =
   /** The kernel refuses overlays: shown folders are read-only binds. */
   | "read-only";
 
-/** Writes of a sandbox that ended, to lie below those of others. */
-export interface Layer {
-  /** What it wrote outside the shown folders. */
-  root: string;
-  /** Shown folder → what it wrote there. */
-  up: Readonly<Record<string, string>>;
-}
+/** Writes of a sandbox that ended, to lie below those of others: shown folder, or `/` → folder of this machine. */
+export type Layer = Readonly<Record<string, string>>;
 
 export interface MountRequest {
   /** Absolute. */
   base: string;
   /** The control folder, absolute. */
   control: string;
+  /** Folder of the skeleton, absolute: `root` and an empty folder `none`. */
+  skeleton: string;
   storage: Storage;
   /** Absolute folders of this machine to show. */
   folders: readonly string[];
-  /** Links to make, absolute path → target. */
-  links: Readonly<Record<string, string>>;
-  /** Folders to make anew, parents first, and files of this machine to copy into them. */
-  plain: readonly string[];
-  copies: readonly string[];
   /** Absolute folders between a shown folder of this machine and the sandbox's writes, topmost first. They exist. */
   lowers(folder: string): string[];
   /** The same for the root folder itself. */
@@ -75,95 +69,108 @@ export interface MountRequest {
   sysPaths: readonly string[];
 }
 
+export interface SkeletonRequest {
+  /** Absolute folders that overlays or binds will stand on. */
+  folders: readonly string[];
+  /** Links to make, absolute path → target. */
+  links: Readonly<Record<string, string>>;
+  /** Folders to make anew, parents first, and files of this machine to copy into them. */
+  plain: readonly string[];
+  copies: readonly string[];
+}
+
+/** Paths are absolute inside the sandbox, in the order they are made. */
+export interface Skeleton {
+  folders: [path: string, mode: number][];
+  files: string[];
+  links: [path: string, target: string][];
+  /** Files of this machine at the same path. */
+  copies: readonly string[];
+}
+
+export function planSkeleton(request: SkeletonRequest): Skeleton {
+  const folders: Skeleton["folders"] = [
+    ["/.old", 0o755],
+    [CONTROL, 0o755],
+    ["/dev", 0o755],
+    ["/dev/pts", 0o755],
+    ["/dev/shm", 0o755],
+    ["/proc", 0o755],
+    ["/sys", 0o755],
+    ["/root", 0o700],
+    ["/home", 0o755],
+    ["/tmp", 0o1777],
+    ["/run", 0o755],
+    ["/run/lock", 0o1777],
+    ["/mnt", 0o755],
+    ["/srv", 0o755],
+  ];
+  const inRoot = (path: string): boolean => path.lastIndexOf("/") === 0 || request.plain.includes(parentOf(path));
+  for (const folder of [...request.plain, ...request.folders].sort()) {
+    if (inRoot(folder)) folders.push([folder, 0o755]);
+  }
+  if (!request.folders.includes("/var")) {
+    if (!request.plain.includes("/var")) folders.push(["/var", 0o755]);
+    for (const [name, mode] of VAR_FOLDERS) folders.push([`/var/${name}`, mode]);
+  }
+  return {
+    folders,
+    files: DEVICES.map((name) => `/dev/${name}`),
+    links: [
+      ...Object.entries(request.links),
+      ["/dev/fd", "/proc/self/fd"],
+      ["/dev/stdin", "/proc/self/fd/0"],
+      ["/dev/stdout", "/proc/self/fd/1"],
+      ["/dev/stderr", "/proc/self/fd/2"],
+      ["/dev/ptmx", "pts/ptmx"],
+    ],
+    copies: request.copies,
+  };
+}
+
+/** Hidden on this machine's side, and missed by many programs. */
+const VAR_FOLDERS = [["tmp", 0o1777], ["mail", 0o1777], ["spool", 0o755]] as const;
+
 export interface MountPlan {
   fstab: string;
   /** Folders to make below `tree`, in order, with their modes. */
   folders: { path: string; mode: number }[];
-  /** Empty files to make below `tree`. */
-  files: string[];
-  /** Links to make below `tree`: path → target. */
-  links: [string, string][];
-  /** Files of this machine to copy below `tree`: source, target. */
-  copies: [string, string][];
-  /** Shown folder → where its writes go, below `tree`. */
+  /** Shown folder, or `/` → where its writes go, below `tree`. */
   up: Record<string, string>;
 }
 
 export function planMounts(request: MountRequest): MountPlan {
-  const { base } = request;
+  const { base, skeleton } = request;
   const root = `${base}/tree/root`;
   const lines: string[] = [];
   const up: MountPlan["up"] = {};
+  const folders = ["root", "up", "wk"].map((path) => ({ path, mode: 0o755 }));
   const add = (source: string, target: string, type: string, options: string) =>
     lines.push([source, target, type, options].map(fstabWord).join(" ") + " 0 0");
-  const folders: MountPlan["folders"] = [
-    { path: "root", mode: 0o755 },
-    { path: "up", mode: 0o755 },
-    { path: "wk", mode: 0o755 },
-    { path: "root/.old", mode: 0o755 },
-    { path: `root${CONTROL}`, mode: 0o755 },
-    { path: "root/dev", mode: 0o755 },
-    { path: "root/dev/pts", mode: 0o755 },
-    { path: "root/dev/shm", mode: 0o755 },
-    { path: "root/proc", mode: 0o755 },
-    { path: "root/sys", mode: 0o755 },
-    { path: "root/root", mode: 0o700 },
-    { path: "root/home", mode: 0o755 },
-    { path: "root/tmp", mode: 0o1777 },
-    { path: "root/run", mode: 0o755 },
-    { path: "root/run/lock", mode: 0o1777 },
-    { path: "root/mnt", mode: 0o755 },
-    { path: "root/srv", mode: 0o755 },
-  ];
-  const links: MountPlan["links"] = Object.entries(request.links).map(([path, target]) => [`root${path}`, target]);
-  links.push(
-    ["root/dev/fd", "/proc/self/fd"],
-    ["root/dev/stdin", "/proc/self/fd/0"],
-    ["root/dev/stdout", "/proc/self/fd/1"],
-    ["root/dev/stderr", "/proc/self/fd/2"],
-    ["root/dev/ptmx", "pts/ptmx"],
-  );
-  if (request.rootLowers.length === 0) add(root, root, "none", "bind,nodev");
-  else {
-    folders.push({ path: "up/root", mode: 0o755 }, { path: "wk/root", mode: 0o755 });
-    const lower = [...request.rootLowers, "tree/root"].join(":");
-    add("overlay", root, "overlay", `nodev,userxattr,lowerdir=${lower},upperdir=tree/up/root,workdir=tree/wk/root`);
-  }
-  const inTree = (path: string): boolean => path.lastIndexOf("/") === 0 || request.plain.includes(parentOf(path));
-  for (const folder of [...request.plain, ...request.folders].sort()) {
-    if (inTree(folder)) folders.push({ path: `root${folder}`, mode: 0o755 });
-  }
-  for (const [serial, folder] of request.folders.entries()) {
-    if (request.storage === "read-only") {
-      add(folder, root + folder, "none", "bind,ro,nodev");
-      continue;
-    }
-    const key = `${serial}${folder.replaceAll("/", "-")}`;
+  const overlay = (folder: string, key: string, lowers: readonly string[]) => {
     up[folder] = `up/${key}`;
     folders.push({ path: `up/${key}`, mode: 0o755 }, { path: `wk/${key}`, mode: 0o755 });
-    const lower = [...request.lowers(folder), folder];
-    const options = `nodev,userxattr,lowerdir=${lower.join(":")},upperdir=tree/up/${key},workdir=tree/wk/${key}`;
-    add("overlay", root + folder, "overlay", options);
-  }
-  // Hidden on this machine's side, and missed by many programs.
-  const varFolder = request.storage === "read-only"
-    ? undefined
-    : folders.find(({ path }) => /^up\/\d+-var$/.test(path))?.path;
-  for (const [name, mode] of [["tmp", 0o1777], ["mail", 0o1777], ["spool", 0o755]] as const) {
-    if (varFolder !== undefined) folders.push({ path: `${varFolder}/${name}`, mode });
-    else if (!request.folders.includes("/var")) {
-      if (!folders.some(({ path }) => path === "root/var")) folders.push({ path: "root/var", mode: 0o755 });
-      folders.push({ path: `root/var/${name}`, mode });
-    }
-  }
+    const options = `nodev,userxattr,lowerdir=${lowers.join(":")},upperdir=tree/up/${key},workdir=tree/wk/${key}`;
+    add("overlay", root + (folder === "/" ? "" : folder), "overlay", options);
+  };
+  const none = `${skeleton}/none`;
   if (request.storage === "read-only") {
-    folders.push({ path: "empty", mode: 0o755 });
+    add(root, root, "none", "bind,nodev");
+    for (const folder of request.folders) add(folder, root + folder, "none", "bind,ro,nodev");
     for (const { path, folder } of request.covered) {
       if (!request.folders.some((shown) => path.startsWith(shown + "/"))) continue;
-      add(folder ? `${base}/tree/empty` : "/dev/null", root + path, "none", "bind,ro");
+      add(folder ? none : "/dev/null", root + path, "none", "bind,ro");
     }
     for (const path of ["/var/tmp", "/var/log", "/var/cache"]) {
       if (request.folders.includes("/var")) add("tmpfs", root + path, "tmpfs", "nosuid,nodev,mode=1777");
+    }
+  } else {
+    overlay("/", "root", [...request.rootLowers, `${skeleton}/root`]);
+    for (const [serial, folder] of request.folders.entries()) {
+      overlay(folder, `${serial}${folder.replaceAll("/", "-")}`, [...request.lowers(folder), folder]);
+    }
+    if (up["/var"] !== undefined) {
+      for (const [name, mode] of VAR_FOLDERS) folders.push({ path: `${up["/var"]}/${name}`, mode });
     }
   }
   add(request.control, root + CONTROL, "none", "bind,ro,nodev,nosuid");
@@ -175,26 +182,17 @@ export function planMounts(request: MountRequest): MountPlan {
   for (const name of PROC_READ_ONLY.filter((name) => request.procEntries.includes(name))) {
     add(`${root}/proc/${name}`, `${root}/proc/${name}`, "none", "bind,ro,nosuid,nodev,noexec");
   }
-  const masked = PROC_MASKED.filter((name) => request.procEntries.includes(name));
-  if (masked.length > 0) folders.push({ path: "none", mode: 0o555 });
-  for (const name of masked) {
+  for (const name of PROC_MASKED.filter((name) => request.procEntries.includes(name))) {
     const isFolder = name === "acpi" || name === "asound" || name === "scsi";
-    add(isFolder ? `${base}/tree/none` : "/dev/null", `${root}/proc/${name}`, "none", isFolder ? "bind,ro" : "bind");
+    add(isFolder ? none : "/dev/null", `${root}/proc/${name}`, "none", isFolder ? "bind,ro" : "bind");
   }
   if (request.sysfs) {
     add("sysfs", `${root}/sys`, "sysfs", "ro,nosuid,nodev,noexec");
-    const covered = SYS_MASKED.filter((path) => request.sysPaths.includes(path));
-    if (covered.length > 0 && masked.length === 0) folders.push({ path: "none", mode: 0o555 });
-    for (const path of covered) add(`${base}/tree/none`, root + path, "none", "bind,ro");
+    for (const path of SYS_MASKED.filter((path) => request.sysPaths.includes(path))) {
+      add(none, root + path, "none", "bind,ro");
+    }
   }
-  return {
-    fstab: lines.join("\n") + "\n",
-    folders,
-    files: DEVICES.map((name) => `root/dev/${name}`),
-    links,
-    copies: request.copies.map((path) => [path, `root${path}`]),
-    up,
-  };
+  return { fstab: lines.join("\n") + "\n", folders, up };
 }
 
 const parentOf = (path: string): string => path.slice(0, path.lastIndexOf("/")) || "/";

@@ -31,13 +31,14 @@ import { removeScratch, scratchFolders, scratchRoot } from "../lib/sandbox/scrat
 import { diagnoseHost } from "./_host_diagnose.ts";
 import { applySteps, type HostImage, prepareImage } from "./_host_dockerfile.ts";
 import { MAX_PROCESSES, removeGroups, removeGroupsNow, sweepGroups } from "./_host_limits.ts";
-import { lookAtMachine, type Machine } from "./_host_machine.ts";
+import { lookAtMachine, lookAtView, type Machine } from "./_host_machine.ts";
 import { Networks } from "./_host_networks.ts";
 import { findPrivate, hiddenBelow, homesOf, makeMask, type Mask } from "./_host_private.ts";
 import { type Proxy, startProxy } from "./_host_proxy.ts";
 import {
   type Folders,
   type HostSandbox,
+  makeSkeleton,
   openSandbox,
   removeBase,
   removeBaseNow,
@@ -105,6 +106,7 @@ export class HostProvider implements SandboxProvider {
   #wayProven = false;
   #next = 0;
   #private: string[] | undefined;
+  #known: Machine | undefined;
   #networks: Networks | undefined;
   #proxy: Proxy | undefined;
 
@@ -112,6 +114,7 @@ export class HostProvider implements SandboxProvider {
     this.#options = readOptions(deps.options);
     this.#folder = join(deps.scratch, `host-${newRunId()}`);
     this.#folders = {
+      skeleton: join(this.#folder, "skeleton"),
       controls: [],
       makeControl: () => {
         const folder = join(this.#folder, `control-${++this.#next}`);
@@ -176,7 +179,7 @@ export class HostProvider implements SandboxProvider {
   }
 
   async #openBox(spec: SandboxSpec, signal: AbortSignal, layers: Layer[]): Promise<HostSandbox> {
-    const machine = await this.#machine();
+    let machine = await this.#machine();
     if (/[,:\\"']/.test(this.#folder)) {
       throw new HarborError(
         "machine.lacks",
@@ -198,6 +201,7 @@ export class HostProvider implements SandboxProvider {
       const mask = await this.#mask(machine, spec.hide ?? []);
       const folder = join(this.#folder, BOXES);
       mkdirSync(folder, { recursive: true, mode: 0o700 });
+      if (!existsSync(this.#folders.skeleton)) makeSkeleton(this.#folders.skeleton, machine.view);
       const serial = `${spec.episode}-${++this.#next}`.replace(/[^A-Za-z0-9_.-]/g, "_");
       const base = join(folder, serial);
       mkdirSync(base, { mode: 0o700 });
@@ -223,9 +227,25 @@ export class HostProvider implements SandboxProvider {
         box[Symbol.asyncDispose] = () => dispose().finally(() => this.#open.delete(box));
         return box;
       } catch (error) {
-        if (!this.#tryAnotherWay(way, error)) throw error;
+        const changed = this.#lookAgain(machine, error);
+        if (changed === undefined && !this.#tryAnotherWay(way, error)) throw error;
+        machine = changed ?? machine;
       }
     }
+  }
+
+  /**
+   * A plain user's overlays are refused where somebody mounted something below a shown folder since we looked
+   * (takeApart): the view is made anew, and undefined when that is not it.
+   */
+  #lookAgain(machine: Machine, error: unknown): Machine | undefined {
+    if (machine.mode !== "user" || !(error instanceof HarborError) || error.code !== "sandbox.failed") return undefined;
+    if (!/mount/.test(String(error.details?.stderr ?? ""))) return undefined;
+    if (machine !== this.#known) return this.#known; // somebody else looked meanwhile
+    const view = lookAtView(machine.mode);
+    if (JSON.stringify(view) === JSON.stringify(machine.view)) return undefined;
+    this.#folders.skeleton = join(this.#folder, `skeleton-${++this.#next}`);
+    return (this.#known = { ...machine, view });
   }
 
   /** After a refused mount: what this kernel or disk cannot do is left out from then on, and the row says so. */
@@ -269,8 +289,10 @@ export class HostProvider implements SandboxProvider {
     return asked === "public" && this.#options.network === "host" ? "host" : asked;
   }
 
-  #machine(): Promise<Machine> {
-    return this.#shared.get("machine", () => lookAtMachine(this.deps.runner)) as Promise<Machine>;
+  async #machine(): Promise<Machine> {
+    if (this.#known !== undefined) return this.#known;
+    const looked = await this.#shared.get("machine", () => lookAtMachine(this.deps.runner)) as Machine;
+    return (this.#known ??= looked);
   }
 
   #mask(machine: Machine, hide: readonly string[]): Promise<Mask> {

@@ -43,7 +43,11 @@ function throughBun(path: string, onData: (chunk: Uint8Array) => void): FifoRead
 }
 
 function throughCat(path: string, onData: (chunk: Uint8Array) => void): FifoReader {
-  const child = spawn("cat", [path], { stdio: ["ignore", "pipe", "ignore"], detached: true });
+  // Opening a pipe that nobody writes to waits for ever: our end must be its end.
+  const child = spawn("setpriv", ["--pdeathsig", "KILL", "cat", path], {
+    stdio: ["ignore", "pipe", "ignore"],
+    detached: true,
+  });
   child.stdout.on("data", onData);
   const ended = new Promise<void>((resolve) => {
     child.on("close", () => resolve());

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { homesOf, isHiddenByName, isPrivate } from "../../providers/_host_private.ts";
 import { type Child, parseMounts, takeApart, viewOf } from "../../providers/_host_view.ts";
-import { type MountRequest, planMounts } from "../../providers/_namespace_mounts.ts";
+import { type MountRequest, planMounts, planSkeleton } from "../../providers/_namespace_mounts.ts";
 
 test("parseMounts() reads points and types, octal escapes and the topmost of two mounts", () => {
   const text = [
@@ -97,11 +97,9 @@ test("isPrivate() counts what only its owner or group may read, and for a plain 
 const REQUEST: MountRequest = {
   base: "/tmp/b",
   control: "/tmp/c",
+  skeleton: "/tmp/s",
   storage: "disk",
   folders: ["/usr", "/usr/local"],
-  links: { "/bin": "usr/bin" },
-  plain: [],
-  copies: [],
   lowers: (folder) => (folder === "/usr" ? ["/l/mask/usr"] : []),
   rootLowers: [],
   covered: [{ path: "/etc/shadow", folder: false }],
@@ -115,9 +113,35 @@ const lines = (request: MountRequest) => planMounts(request).fstab.trim().split(
 test("planMounts() gives each folder an overlay over the layers that have it, never with devices", () => {
   const overlays = lines(REQUEST).filter((line) => line.startsWith("overlay "));
   assert.deepEqual(overlays, [
+    "overlay /tmp/b/tree/root overlay nodev,userxattr,lowerdir=/tmp/s/root,upperdir=tree/up/root,workdir=tree/wk/root 0 0",
     "overlay /tmp/b/tree/root/usr overlay nodev,userxattr,lowerdir=/l/mask/usr:/usr,upperdir=tree/up/0-usr,workdir=tree/wk/0-usr 0 0",
     "overlay /tmp/b/tree/root/usr/local overlay nodev,userxattr,lowerdir=/usr/local,upperdir=tree/up/1-usr-local,workdir=tree/wk/1-usr-local 0 0",
   ]);
+});
+
+test("planSkeleton() makes what every root needs, and parents before what lies in them", () => {
+  const made = planSkeleton({
+    folders: ["/usr", "/usr/local", "/var/cache"],
+    links: { "/bin": "usr/bin" },
+    plain: ["/var"],
+    copies: ["/var/note"],
+  });
+  const paths = made.folders.map(([path]) => path);
+  assert.deepEqual(paths.filter((path) => /^.(usr|var)/.test(path)), [
+    "/usr",
+    "/var",
+    "/var/cache",
+    "/var/tmp",
+    "/var/mail",
+    "/var/spool",
+  ]);
+  assert.equal(new Set(paths).size, paths.length);
+  assert.deepEqual(made.links[0], ["/bin", "usr/bin"]);
+  assert.ok(
+    !planSkeleton({ folders: ["/var"], links: {}, plain: [], copies: [] }).folders.some(([path]) =>
+      path === "/var/tmp"
+    ),
+  );
 });
 
 test("planMounts() makes kernel files read-only or empty, and only those that exist here", () => {
