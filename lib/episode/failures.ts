@@ -75,7 +75,7 @@ export const KINDS = {
   provider_unavailable: {
     onResult: "masked",
     meaning: "the sandbox could not do what was asked",
-    advice: "run gym-harbor doctor; then run again with --resume",
+    advice: "run gym-harbor doctor; then run again with --resume (a task that ends its own sandbox will do so again)",
   },
   provider_quota_exhausted: {
     onResult: "masked",

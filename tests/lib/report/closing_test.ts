@@ -73,7 +73,7 @@ test("closing() says what failed, the last words of its tests, and what to do ab
     "",
     "what to do:",
     "  harbor:verifier_timeout: raise [verifier].timeout_sec, or see in test-stdout.txt where it hangs",
-    "  provider_unavailable: run gym-harbor doctor; then run again with --resume",
+    "  provider_unavailable: run gym-harbor doctor; then run again with --resume (a task that ends its own sandbox will do so again)",
     "  verifier_error: the image lacks what runs the script; the message names it",
     "",
     "left out:",
