@@ -12,7 +12,8 @@ export function imagePlan(id: string, dockerImage: string | undefined, files: Ta
   if (kind === "file" && (strict ? dockerImage === undefined : true)) {
     files.say("environment.not-a-folder", "environment", {});
   } else if (kind === undefined && dockerImage === undefined) {
-    files.say("environment.missing", "", {});
+    if (strict) files.say("environment.missing", "", {});
+    else files.say("image.none", "environment", { id });
   }
   if (kind !== "dir") {
     return dockerImage === undefined ? NONE : { mode: "prebuilt", reference: dockerImage, uploads: false };
@@ -35,7 +36,7 @@ export function imagePlan(id: string, dockerImage: string | undefined, files: Ta
       ? undefined
       : `environment/${other} is data here; rename it to docker-compose.yaml`;
     if (!strict) files.say("image.none", "environment", { id, hint });
-    return NONE;
+    return { mode: "none", uploads: files.holdsFiles("environment") };
   }
   const mode = classifyDockerfile(dockerfile.text);
   return mode.mode === "build"

@@ -266,11 +266,11 @@ export const REFUSALS = {
     (f) => `${f.at} is a file, must be a folder`,
     "move it to environment/Dockerfile if that is what it is",
   ),
-  "image.none": error<{ id: string; at: string; hint?: string }>(
+  "image.none": warning<{ id: string; at: string; hint?: string }>(
     "no image and nothing to build one from",
     (f) =>
-      `Task '${f.id}' declares no image; sandbox-less tasks are not supported yet (${f.at} has no Dockerfile or docker-compose.yaml, and task.toml no docker_image)`,
-    (f) => f.hint ?? "add environment/Dockerfile, or set [environment].docker_image",
+      `Task '${f.id}' declares no image: only --sandbox host can run it (${f.at} has no Dockerfile or docker-compose.yaml, and task.toml no docker_image)`,
+    (f) => f.hint ?? "add environment/Dockerfile, or set [environment].docker_image, for a container engine",
   ),
   "dockerfile.unreadable": error<Detail>(
     "a Dockerfile cannot be read",
