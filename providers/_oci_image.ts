@@ -9,7 +9,7 @@ import type { Emit } from "../lib/events.ts";
 import { HarborError } from "../lib/errors.ts";
 import { type FileLock, lockFile } from "../lib/files/lock.ts";
 import type { RunResult } from "../lib/runtime/runner.ts";
-import { decisiveLine, type EngineFailure, engineFailure } from "../lib/sandbox/failure.ts";
+import { decisiveLine, type EngineFailure, engineFailure, saysAbsent } from "../lib/sandbox/failure.ts";
 import type { ImageNeed, PreparedImage } from "../lib/sandbox/provider.ts";
 import { LOCK_SUFFIX, scratchRoot } from "../lib/sandbox/scratch.ts";
 import { buildArgv, type Builder, type BuildTool, fullReference, imageArgv, pullArgv } from "./_oci_argv.ts";
@@ -41,25 +41,69 @@ interface Inspected {
   User?: string;
 }
 
-/** A present image, or undefined. Throws "engine.missing" when the engine does not answer. */
+/** A look that failed for reasons of the engine's own is taken once more, after this long. */
+const SECOND_LOOK_MS = 500;
+const LOOK_MS = 60_000;
+
+/**
+ * A present image; undefined only where the engine itself says that it has none of this name. A look that fails in any
+ * other way (podman 4.3 under load) is taken once more. Throws "engine.missing" when the engine does not answer,
+ * "image.failed" with its words when the second look fails as well.
+ */
 export async function inspectImage(
   deps: SandboxDeps,
   reference: string,
   signal: AbortSignal,
 ): Promise<Inspected | undefined> {
-  const { program, runner, env, gate } = deps;
-  const told = await gate.hold(() =>
-    runner.run(imageArgv(program, reference), { env, signal, deadlineMs: 60_000, keepBytes: 8 << 20 })
+  const { program, runner, env, gate, clock } = deps;
+  const look = async () => {
+    const told = await gate.hold(() =>
+      runner.run(imageArgv(program, reference), { env, signal, deadlineMs: LOOK_MS, keepBytes: 8 << 20 })
+    );
+    signal.throwIfAborted();
+    return seen(told, program.path);
+  };
+  let found = await look();
+  if (found.state === "unknown") {
+    await clock.sleep(SECOND_LOOK_MS, signal);
+    found = await look();
+  }
+  if (found.state === "present") return found.image;
+  if (found.state === "absent") return undefined;
+  throw new HarborError(
+    "image.failed",
+    `${program.path} does not say whether image ${reference} is here: ${found.why}`,
+    {
+      hint: `see what this says: ${program.path} image inspect ${reference}`,
+      details: { reference },
+    },
   );
-  signal.throwIfAborted();
-  if (told.exitCode === 0) return (JSON.parse(told.stdout) as Inspected[])[0];
-  const failure = engineFailure(told.stderr);
+}
+
+type Seen = { state: "present"; image: Inspected } | { state: "absent" } | { state: "unknown"; why: string };
+
+function seen({ ended, exitCode, stdout, stderr }: RunResult, engine: string): Seen {
+  if (ended === "deadline") return { state: "unknown", why: `no answer within ${LOOK_MS / 1000} s` };
+  if (ended === "exit" && exitCode === 0) {
+    const image = firstOf(stdout);
+    return image === undefined ? { state: "unknown", why: "its answer is cut off" } : { state: "present", image };
+  }
+  const failure = engineFailure(stderr);
   if (failure?.kind === "daemon-down" || failure?.kind === "no-permission") {
-    throw new HarborError("engine.missing", `${program.path} does not answer: ${failure.line}`, {
+    throw new HarborError("engine.missing", `${engine} does not answer: ${failure.line}`, {
       hint: "see gym-harbor doctor",
     });
   }
-  return undefined;
+  if (ended === "exit" && saysAbsent(stderr)) return { state: "absent" };
+  return { state: "unknown", why: `${failure?.line ?? decisiveLine(stderr)} (exit code ${exitCode})` };
+}
+
+function firstOf(inspected: string): Inspected | undefined {
+  try {
+    return (JSON.parse(inspected) as Inspected[])[0];
+  } catch {
+    return undefined;
+  }
 }
 
 /** Throws "image.failed". */

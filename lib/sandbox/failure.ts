@@ -117,6 +117,13 @@ export function engineFailure(stderr: string): EngineFailure | undefined {
   return undefined;
 }
 
+/**
+ * Whether `image inspect` says that there is no such image (docker 20.10 and 28.2: "No such image", podman 4.3 and 5:
+ * "image not known"). Narrower than the kind "no-image", which a registry's answers belong to as well. docker begins an
+ * inspect that failed for want of a valid name with the same words: no image has that name either.
+ */
+export const saysAbsent = (stderr: string): boolean => /no such image|image not known/i.test(stderr);
+
 /** The last line that says something, for a failure that nobody knows. */
 export function decisiveLine(output: string): string {
   const lines = stripVTControlCharacters(output).split("\n").map((line) => line.trim()).filter((line) =>

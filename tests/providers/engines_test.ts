@@ -22,6 +22,11 @@ const deps = (runner: FakeRunner): ProviderDeps => ({
   scratch: "/nowhere",
   options: {},
 });
+/** The same on a clock that waits for nothing. */
+const hurried = (runner: FakeRunner): ProviderDeps => ({
+  ...deps(runner),
+  clock: { ...systemClock, sleep: () => Promise.resolve() },
+});
 const DOCKER_INFO = {
   ServerVersion: "20.10.24",
   NCPU: 2,
@@ -173,6 +178,45 @@ test("prepare() pulls what is not there, under the name that podman needs", asyn
     .expect(/^podman image inspect python:3.12$/, json([{ Id: "1f", Config: {} }]));
   const image = await podmanProvider(deps(runner)).prepare(named("python:3.12"), never, () => {});
   assert.deepEqual([image.reference, image.workdir, image.user], ["python:3.12", "/", ""]);
+});
+
+test("prepare() looks twice before it doubts an image, and pulls only what the engine says is absent", async () => {
+  const present = json([{ Id: "1f", Config: {} }]);
+  const busy = { exitCode: 125, stderr: "Error: acquiring lock 3 for layer: resource temporarily unavailable" };
+  const doubts: Partial<RunResult>[] = [
+    busy,
+    { exitCode: 125 },
+    { exitCode: 125, stderr: "Error: inspecting object: layer not known" },
+    { ended: "signal", exitCode: 137, stderr: "Error: inspecting object: x: image not known" },
+    { ended: "deadline", exitCode: 143 },
+    { stdout: '[{"Id": "1' },
+    { stdout: "[]" },
+  ];
+  for (const doubt of doubts) {
+    using runner = new FakeRunner().expect(/^podman info/, json(PODMAN_INFO))
+      .expect(/^podman image inspect x$/, doubt).expect(/^podman image inspect x$/, present);
+    const image = await podmanProvider(hurried(runner)).prepare(named("x"), never, () => {});
+    assert.deepEqual(image.handle, { id: "1f" });
+  }
+  using failing = new FakeRunner().expect(/^podman info/, json(PODMAN_INFO))
+    .expect(/^podman image inspect x$/, busy).expect(/^podman image inspect x$/, busy);
+  await assert.rejects(podmanProvider(hurried(failing)).prepare(named("x"), never, () => {}), {
+    code: "image.failed",
+    message: /whether image x is here: acquiring lock 3/,
+    hint: /podman image inspect x/,
+  });
+  const words = [
+    "Error: inspecting object: x: image not known",
+    "Error: x: image not known",
+    "Error: No such image: x",
+    "Error response from daemon: no such image: x: No such image: x:latest",
+  ];
+  for (const stderr of words) {
+    using runner = new FakeRunner().expect(/^podman info/, json(PODMAN_INFO))
+      .expect(/^podman image inspect x$/, { exitCode: 125, stderr })
+      .expect(/^podman pull -q /).expect(/^podman image inspect x$/, present);
+    await podmanProvider(hurried(runner)).prepare(named("x"), never, () => {});
+  }
 });
 
 test("prepare() tells why an image cannot be pulled, and asks again the next time", async () => {
