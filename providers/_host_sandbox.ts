@@ -1,31 +1,15 @@
 /**
- * One sandbox on this machine's root: its folder, its first process, its commands and files, its end.
+ * One running sandbox on this machine's root: its commands and files, what holds it, its end.
  */
-import {
-  chmodSync,
-  copyFileSync,
-  cpSync,
-  existsSync,
-  lstatSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmdirSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from "node:fs";
-import { rm } from "node:fs/promises";
+import { mkdirSync, renameSync, rmSync } from "node:fs";
 import { availableParallelism } from "node:os";
-import { basename, join } from "node:path";
+import { join } from "node:path";
 import { Buffer } from "node:buffer";
 import { Readable } from "node:stream";
 import { errno, HarborError, messageOf } from "../lib/errors.ts";
 import { unpackInto } from "../lib/files/tar.ts";
-import type { Clock } from "../lib/runtime/clock.ts";
 import { HeadTail } from "../lib/runtime/head_tail.ts";
-import type { Runner, Started } from "../lib/runtime/runner.ts";
+import type { Started } from "../lib/runtime/runner.ts";
 import { type Owner, startTime } from "../lib/sandbox/owner.ts";
 import type {
   Alive,
@@ -38,348 +22,24 @@ import type {
   Network,
   Running,
   Sandbox,
-  SandboxSpec,
 } from "../lib/sandbox/provider.ts";
-import { groupName, type Groups, makeGroups, removeGroups, removeGroupsNow } from "./_host_limits.ts";
-import { type Machine, PATH, USER_NAMESPACE } from "./_host_machine.ts";
-import { joinArgv, type Network as HeldNetwork, type Networks, proxyEnv } from "./_host_networks.ts";
-import type { Mask } from "./_host_private.ts";
-import type { HostView } from "./_host_view.ts";
+import type { OpenRequest } from "./_host_layout.ts";
+import { type Groups, removeGroups, removeGroupsNow } from "./_host_limits.ts";
+import { PATH } from "./_host_machine.ts";
+import { type Network as HeldNetwork, proxyEnv } from "./_host_networks.ts";
+import { removeBaseNow } from "./_host_state.ts";
 import { collectFile, download, makeFolder, putTree } from "./_namespace_files.ts";
-import { type Account, accountOf, initProgram, rootEnterArgv } from "./_namespace_init.ts";
-import { CONTROL, type Layer, type MountPlan, planMounts, planSkeleton, type Storage } from "./_namespace_mounts.ts";
-import { Session } from "./_namespace_session.ts";
+import { type Account, accountOf, rootEnterArgv } from "./_namespace_init.ts";
+import { CONTROL, type Layer, type MountPlan } from "./_namespace_mounts.ts";
+import type { Session } from "./_namespace_session.ts";
 import { descendants, killAll, memoryKb, residentKb } from "./_namespace_tree.ts";
 
-/** File in a sandbox's folder that says what it is, for `list` and `sweep`. */
-export const STATE = "sandbox.json";
-
-export interface SandboxState {
-  id: string;
-  owner: Owner;
-  /** PID 1 as this machine counts it, with its start time; absent until it runs. */
-  init?: { pid: number; start: string };
-  /** Control groups to remove. */
-  groups: string[];
-  created: string;
-}
-
-/** How sandboxes are made here, as the last attempt that worked found out. */
-export interface Way {
-  storage: Storage;
-  sysfs: boolean;
-}
-
-export interface OpenRequest {
-  spec: SandboxSpec;
-  machine: Machine;
-  mask: Mask;
-  /** Prepared layers, topmost first. */
-  layers: Layer[];
-  way: Way;
-  network: Network;
-  networks: Networks | undefined;
-  /** Folder of this sandbox on this machine, empty. */
-  base: string;
-  folders: Folders;
-  id: string;
-  maxProcesses: number;
-  runner: Runner;
-  clock: Clock;
-}
-
-/** Folders that a provider's sandboxes share. Absolute. */
-export interface Folders {
-  /** The root folder that lies below every sandbox (makeSkeleton). */
-  skeleton: string;
-  /** Control folders whose named pipes are ready for another sandbox. */
-  controls: string[];
-  /** Makes an empty control folder. */
-  makeControl(): string;
-  /** Takes a sandbox's folder out of the way now and removes it in its own time. */
-  discard(base: string): Promise<void>;
-}
-
-const PIPES = Array.from({ length: 8 }, (_, at) => ({ stdout: `${at}o`, stderr: `${at}e` }));
 const CLOSE_MS = 10_000;
 const WATCH_MS = 100;
 /** MAX_ARG_STRLEN: one name=value with its end. */
 const LONGEST_VARIABLE = 131_072;
 /** For transfers that have to run inside. */
 const INSIDE_MS = 600_000;
-
-/** Starts a sandbox. Leaves nothing behind when it throws "sandbox.failed". */
-export async function openSandbox(request: OpenRequest, signal: AbortSignal): Promise<HostSandbox> {
-  const { spec, base, runner } = request;
-  const held = request.network === "public" ? await request.networks!.take() : undefined;
-  const known = request.folders.controls.pop();
-  const control = known ?? request.folders.makeControl();
-  const groups = makeGroups(groupName(spec.owner, basename(base)), spec.limits, request.maxProcesses);
-  let started: Started | undefined;
-  try {
-    const plan = layOut(request, control);
-    const argv = startArgv(request, known === undefined ? control : undefined, held, groups);
-    note(base, {
-      id: request.id,
-      owner: spec.owner,
-      groups: groups.folders,
-      created: new Date().toISOString(),
-    });
-    started = await runner.start(argv, { cwd: base, env: { PATH } });
-    const box = await connect(request, plan, control, started, groups, held, signal);
-    try {
-      await box.seed(signal);
-    } catch (error) {
-      await box[Symbol.asyncDispose]();
-      throw error;
-    }
-    return box;
-  } catch (error) {
-    started?.kill("SIGKILL");
-    await started?.ended;
-    await removeGroups(groups.folders, request.clock);
-    if (held !== undefined) request.networks!.give(held);
-    await request.folders.discard(base);
-    throw error;
-  }
-}
-
-function layOut(request: OpenRequest, control: string): MountPlan {
-  const { base, machine, mask, way } = request;
-  const { skeleton } = request.folders;
-  const plan = planMounts({
-    base,
-    control,
-    skeleton,
-    storage: way.storage,
-    folders: machine.view.folders,
-    lowers: (folder) => [
-      ...request.layers.flatMap((layer) => layerFolder(layer, folder)),
-      ...(existsSync(join(mask.layer, folder)) ? [join(mask.layer, folder)] : []),
-    ],
-    rootLowers: request.layers.flatMap((layer) => layer["/"] ?? []),
-    covered: way.storage === "read-only" ? mask.hidden.map((path) => ({ path, folder: isFolder(path) })) : [],
-    sysfs: way.sysfs && request.network !== "host",
-    ttyGroup: machine.ids !== "own",
-    procEntries: machine.procEntries,
-    sysPaths: machine.sysPaths,
-  });
-  const tree = join(base, "tree");
-  mkdirSync(tree, { mode: 0o755 });
-  // In memory the same folders are made after the tmpfs stands over `tree`: they are copied from beside it.
-  const own = way.storage === "memory" ? join(base, "own") : tree;
-  if (own !== tree) mkdirSync(own, { mode: 0o755 });
-  for (const { path, mode } of plan.folders) makeFolderHere(join(own, path), mode);
-  if (way.storage === "read-only") {
-    const copy = { recursive: true, verbatimSymlinks: true, force: true };
-    cpSync(join(skeleton, "root"), join(tree, "root"), copy);
-  }
-  writeFileSync(join(base, "fstab"), plan.fstab);
-  return plan;
-}
-
-/** Where a layer has a folder: the pieces that are shown may have changed since it was made. */
-function layerFolder(layer: Layer, folder: string): string[] {
-  const key = Object.keys(layer).filter((key) => key !== "/" && `${folder}/`.startsWith(`${key}/`)).sort().at(-1);
-  if (key === undefined) return [];
-  const path = layer[key] + folder.slice(key.length);
-  return isFolder(path) ? [path] : [];
-}
-
-function makeFolderHere(path: string, mode: number): void {
-  mkdirSync(path);
-  chmodSync(path, mode); // whatever our umask is
-}
-
-/** Makes the root folder that all sandboxes of a provider share, and beside it an empty folder. */
-export function makeSkeleton(folder: string, view: HostView): void {
-  const plan = planSkeleton({ folders: view.folders, links: view.links, plain: view.plain, copies: view.files });
-  const root = join(folder, "root");
-  mkdirSync(folder, { mode: 0o700 });
-  makeFolderHere(root, 0o755);
-  makeFolderHere(join(folder, "none"), 0o555);
-  for (const [path, mode] of plan.folders) makeFolderHere(join(root, path), mode);
-  for (const path of plan.files) writeFileSync(join(root, path), "");
-  for (const [path, target] of plan.links) symlinkSync(target, join(root, path));
-  for (const path of plan.copies) copyReadable(path, join(root, path));
-}
-
-function copyReadable(source: string, target: string): void {
-  try {
-    copyFileSync(source, target);
-  } catch {
-    // unreadable to us is absent inside
-  }
-}
-
-function startArgv(
-  request: OpenRequest,
-  newControl: string | undefined,
-  held: HeldNetwork | undefined,
-  groups: Groups,
-): string[] {
-  const { machine, spec, base, way } = request;
-  const own = request.network === "no-network";
-  const init = initProgram({
-    base,
-    setpriv: machine.programs.setpriv,
-    bash: machine.programs.bash,
-    ...(own && { loopback: machine.loopback }),
-    ...(way.storage === "memory" && {
-      memory: spec.limits.storageMb === undefined ? {} : { sizeKb: spec.limits.storageMb * 1024 },
-    }),
-    sharedNetwork: request.network === "host",
-    ...(spec.limits.cpus !== undefined && !groups.holds.cpu && { cpuList: pickCpus(spec.limits.cpus) }),
-    ...(!groups.holds.pids && { maxProcesses: request.maxProcesses }),
-    ownUserNamespace: machine.mode === "user",
-    ttlSeconds: spec.ttlMs / 1000,
-    pipes: newControl === undefined
-      ? []
-      : PIPES.flatMap(({ stdout, stderr }) => [join(newControl, stdout), join(newControl, stderr)]),
-  });
-  // A joined network brings its user namespace along.
-  const user = machine.ids === "all" || held !== undefined ? [] : USER_NAMESPACE[machine.ids];
-  return [
-    ...(spec.keepable ? [] : [machine.programs.setpriv, "--pdeathsig", "KILL"]),
-    ...(held === undefined ? [] : joinArgv(machine, held)),
-    machine.programs.unshare,
-    ...user,
-    "--mount",
-    "--pid",
-    "--ipc",
-    "--uts",
-    ...(own ? ["--net"] : []),
-    "--fork",
-    "--kill-child",
-    "--propagation",
-    "private",
-    "/bin/sh",
-    "-c",
-    init,
-    "gym-harbor",
-  ];
-}
-
-let nextCpu = 0;
-
-/** As many CPUs as asked, of those we may use, each sandbox beginning where the last one ended; undefined for all. */
-function pickCpus(cpus: number): string | undefined {
-  const line = /^Cpus_allowed_list:\s*(.*)$/m.exec(readFileSync("/proc/self/status", "latin1"));
-  const allowed = (line?.[1] ?? "").split(",").flatMap((range) => {
-    const [first, last = first] = range.split("-").map(Number);
-    return Array.from({ length: last! - first! + 1 }, (_, at) => first! + at);
-  }).filter(Number.isInteger);
-  const count = Math.max(1, Math.ceil(cpus));
-  if (count >= allowed.length) return undefined;
-  const first = nextCpu % allowed.length;
-  nextCpu += count;
-  return Array.from({ length: count }, (_, at) => allowed[(first + at) % allowed.length]).join(",");
-}
-
-async function connect(
-  request: OpenRequest,
-  plan: MountPlan,
-  control: string,
-  started: Started,
-  groups: Groups,
-  held: HeldNetwork | undefined,
-  signal: AbortSignal,
-): Promise<HostSandbox> {
-  const { spec, base } = request;
-  let stderr = "";
-  started.stderr.on("data", (chunk) => (stderr = (stderr + chunk).slice(-4000)));
-  let init: number | undefined;
-  let session: Session | undefined;
-  let entering: Promise<void> | undefined;
-  const ready = new Promise<"ready" | "ended" | "late" | "aborted">((resolve) => {
-    let said = "";
-    started.stdout.on("data", (chunk) => {
-      if (session !== undefined) return session.hear(String(chunk));
-      said += chunk;
-      const match = /^P (\d+)\n(R\n)?/.exec(said);
-      if (match === null) return;
-      init = Number(match[1]);
-      entering ??= groups.enter(init);
-      entering.catch(() => {});
-      if (match[2] === undefined) return;
-      session = new Session(started, {
-        runner: request.runner,
-        clock: request.clock,
-        control,
-        setpriv: request.machine.programs.setpriv,
-        init,
-      });
-      session.adopt(PIPES);
-      resolve("ready");
-    });
-    started.ended.then(() => resolve("ended"));
-    const timer = setTimeout(() => resolve("late"), Math.min(spec.readyTimeoutMs, 2 ** 31 - 1));
-    timer.unref?.();
-    signal.addEventListener("abort", () => resolve("aborted"), { once: true });
-    if (signal.aborted) resolve("aborted");
-  });
-  const how = await ready;
-  if (how !== "ready") {
-    signal.throwIfAborted();
-    const why = how === "late"
-      ? `not ready within ${spec.readyTimeoutMs} ms`
-      : stderr.trim() || "its first process ended";
-    throw new HarborError("sandbox.failed", `Cannot start a sandbox on this machine's root: ${why}`, {
-      hint: "gym-harbor doctor tries it and names what is missing",
-      details: { stderr },
-    });
-  }
-  note(base, {
-    id: request.id,
-    owner: spec.owner,
-    init: { pid: init!, start: startTime(init!) ?? "" },
-    groups: groups.folders,
-    created: new Date().toISOString(),
-  });
-  await entering; // no word of a task before its limits hold
-  rmdirSync(`/proc/${init!}/root/.old`); // nothing of a task runs yet
-  return new HostSandbox(request, plan, control, started, session!, init!, groups, held);
-}
-
-function note(base: string, state: SandboxState): void {
-  writeFileSync(join(base, STATE), JSON.stringify(state));
-}
-
-/** Removes a sandbox's folder; what other ids than ours wrote there goes from inside a user namespace. */
-export async function removeBase(base: string, machine: Pick<Machine, "ids">, runner: Runner): Promise<void> {
-  try {
-    unlockWork(base);
-    await rm(base, { recursive: true, force: true });
-  } catch {
-    const options = { env: { PATH }, deadlineMs: 60_000 };
-    if (machine.ids === "ranges") {
-      await runner.run(["unshare", ...USER_NAMESPACE.ranges, "rm", "-rf", "--", base], options);
-    } else {
-      await runner.run(["chmod", "-R", "u+rwX", base], options);
-      await rm(base, { recursive: true, force: true });
-    }
-  }
-}
-
-/** The same without giving way, as far as our own id may. */
-export function removeBaseNow(base: string): void {
-  try {
-    unlockWork(base);
-    rmSync(base, { recursive: true, force: true });
-  } catch {
-    // goes with the run's scratch folder
-  }
-}
-
-/** Overlays make `work` with mode 000 (6.18): a plain owner cannot even list it. */
-function unlockWork(base: string): void {
-  const works = join(base, "tree/wk");
-  if (!existsSync(works)) return;
-  for (const name of readdirSync(works)) {
-    const work = join(works, name, "work");
-    if (existsSync(work)) chmodSync(work, 0o700);
-  }
-}
 
 export class HostSandbox implements Sandbox {
   readonly id: string;
@@ -801,7 +461,3 @@ head -c ${maxBytes + 1} <"$GYM_PATH"`;
 }
 
 const said = (stderr: string): string => (stderr.trim() === "" ? "" : `: ${stderr.trim()}`);
-
-function isFolder(path: string): boolean {
-  return lstatSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
-}

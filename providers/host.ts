@@ -7,13 +7,13 @@
  * lines of a Dockerfile are run (default `no-install`); `storage=disk|memory|read-only` fixes where writes go, which is
  * otherwise found out by trying; `pids_limit=N` bounds the processes of one sandbox (4096).
  */
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import type { Emit } from "../lib/events.ts";
 import { HarborError, messageOf } from "../lib/errors.ts";
 import { Shared } from "../lib/runtime/pool.ts";
-import { concerns, isAlive, newRunId, startTime } from "../lib/sandbox/owner.ts";
+import { concerns, isAlive, newRunId } from "../lib/sandbox/owner.ts";
 import type {
   Diagnosis,
   ImageNeed,
@@ -35,24 +35,21 @@ import { lookAtMachine, lookAtView, type Machine } from "./_host_machine.ts";
 import { Networks } from "./_host_networks.ts";
 import { findPrivate, hiddenBelow, homesOf, makeMask, type Mask } from "./_host_private.ts";
 import { type Proxy, startProxy } from "./_host_proxy.ts";
+import { type Folders, makeSkeleton, type Way } from "./_host_layout.ts";
+import { openSandbox } from "./_host_open.ts";
+import type { HostSandbox } from "./_host_sandbox.ts";
 import {
-  type Folders,
-  type HostSandbox,
-  makeSkeleton,
-  openSandbox,
+  BOXES,
+  boxesIn,
+  endState,
+  killState,
   removeBase,
   removeBaseNow,
   type SandboxState,
   STATE,
-  type Way,
-} from "./_host_sandbox.ts";
+  stateOf,
+} from "./_host_state.ts";
 import type { Layer, Storage } from "./_namespace_mounts.ts";
-import { killAll } from "./_namespace_tree.ts";
-
-/** Folders of providers below a run's scratch folder: two of one run must not meet. */
-const FOLDER = /^host-[a-z0-9]{8}$/;
-/** Folder of sandboxes in it. */
-const BOXES = "boxes";
 
 /** Folders of ended sandboxes that may wait for their removal. */
 const MOST_DISCARDED = 32;
@@ -381,38 +378,4 @@ export class HostProvider implements SandboxProvider {
     this.#networks?.close();
     this.#proxy?.close();
   }
-}
-
-function boxesIn(run: string): string[] {
-  return namesIn(run).filter((name) => FOLDER.test(name)).map((name) => join(run, name, BOXES)).flatMap((boxes) =>
-    namesIn(boxes).map((name) => join(boxes, name))
-  );
-}
-
-function namesIn(folder: string): string[] {
-  try {
-    return readdirSync(folder);
-  } catch {
-    return [];
-  }
-}
-
-/** Undefined for a folder that never became a sandbox: it goes with its run's scratch folder. */
-function stateOf(base: string): SandboxState | undefined {
-  try {
-    return JSON.parse(readFileSync(join(base, STATE), "utf8")) as SandboxState;
-  } catch {
-    return undefined;
-  }
-}
-
-/** Kills what runs in a sandbox, when its first process is still the one that was noted. Returns whether it was. */
-function killState({ init }: SandboxState): boolean {
-  if (init === undefined || init.start === "" || startTime(init.pid) !== init.start) return false;
-  killAll([init.pid]);
-  return true;
-}
-
-async function endState(state: SandboxState, clock: ProviderDeps["clock"]): Promise<void> {
-  for (let tries = 0; killState(state) && tries < 200; tries++) await clock.sleep(10);
 }
