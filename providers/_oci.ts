@@ -19,12 +19,13 @@ import type {
   SandboxSpec,
   SweepReport,
 } from "../lib/sandbox/provider.ts";
+import { refuseVariables } from "../lib/sandbox/variables.ts";
 import { type BuildTool, listArgv, type Program, removeArgv, runArgv, stateArgv } from "./_oci_argv.ts";
 import { Control, LineEnded } from "./_oci_control.ts";
 import { builtImage, type ImageDeps, type ImageHandle, namedImage } from "./_oci_image.ts";
 import type { SandboxDeps } from "./_oci_deps.ts";
 import { OciSandbox, type Tools } from "./_oci_sandbox.ts";
-import { asRoot } from "./_oci_verdict.ts";
+import { asRoot, oddVariables } from "./_oci_verdict.ts";
 import { endOrphans, ownerVariable } from "./_oci_orphans.ts";
 import { setupScript } from "./_oci_scripts.ts";
 
@@ -106,6 +107,7 @@ export class OciProvider implements SandboxProvider {
   }
 
   async open(spec: SandboxSpec, signal: AbortSignal): Promise<Sandbox> {
+    refuseVariables(spec.env);
     const facts = await this.engine.facts(signal);
     const { limits, notes, hold } = this.#limits(spec.limits, facts);
     const name = `gym-harbor-${spec.owner.run}-${spec.episode}-${spec.role}`.replace(/[^A-Za-z0-9_.-]/g, "-");
@@ -208,7 +210,9 @@ export class OciProvider implements SandboxProvider {
       signal.throwIfAborted();
       const control = new Control(await runner.start(argv, { env }));
       try {
-        return { control, tools: await this.#setup(control, name, spec, signal) };
+        const tools = await this.#setup(control, name, spec, signal);
+        oddVariables(spec.env, tools.bash !== "");
+        return { control, tools };
       } catch (error) {
         await this.#undo(control, name);
         throw error instanceof LineEnded ? this.#notStarted(control, spec, await control.ended) : error;

@@ -2,39 +2,27 @@
 import { HarborError } from "../lib/errors.ts";
 import { decisiveLine, engineFailure } from "../lib/sandbox/failure.ts";
 import type { Alive } from "../lib/sandbox/provider.ts";
+import { cannotSet, refuseVariables } from "../lib/sandbox/variables.ts";
 import type { ExecEnding } from "./_oci_exec.ts";
 import { shellCanExport } from "./_oci_scripts.ts";
-
-/** Linux refuses to start a program with one longer string (MAX_ARG_STRLEN, 32 pages). */
-const LONGEST_VARIABLE = 131_071;
 
 /** The user as the engine must hear it; undefined for root. */
 export const asRoot = (user: string | undefined): string | undefined =>
   user === undefined || /^(root|0|root:root|0:0)?$/.test(user) ? undefined : user;
 
 /**
- * Throws "sandbox.failed" for a variable that cannot reach a command. Returns the names that only a launcher which is
- * bash hands on.
+ * The names that only a launcher which is bash hands on. Throws "task.unsupported" for a variable that cannot reach a
+ * command.
  */
 export function oddVariables(env: Readonly<Record<string, string>>, hasBash: boolean): string[] {
-  for (const [name, value] of Object.entries(env)) {
-    const bytes = new TextEncoder().encode(`${name}=${value}`).length;
-    if (bytes > LONGEST_VARIABLE) {
-      throw cannotSet(name, `it has ${bytes} bytes, and Linux starts no program with more than ${LONGEST_VARIABLE}`, {
-        hint: "put the value into a file",
-      });
-    }
-    if (name === "" || /[=\0]/.test(name) || value.includes("\0")) {
-      throw cannotSet(name, "its name or value holds a NUL or '='");
-    }
-  }
+  refuseVariables(env);
   const odd = Object.keys(env).filter((name) => !shellCanExport(name));
-  if (odd.length > 0 && !hasBash) throw cannotSet(odd[0]!, "the image has no bash, and its sh passes on no such name");
+  if (odd.length > 0 && !hasBash) {
+    const why = "the image has no bash, and its sh passes on no such name";
+    throw cannotSet(odd[0]!, why, "rename it, or install bash in the image");
+  }
   return odd;
 }
-
-const cannotSet = (name: string, why: string, facts?: { hint: string }): HarborError =>
-  new HarborError("sandbox.failed", `Environment variable ${JSON.stringify(name)} cannot be set: ${why}`, facts);
 
 export interface Attempted {
   /** Id of the sandbox. */

@@ -7,6 +7,7 @@ import { ending } from "../excerpt.ts";
 import { imageNeedOf } from "../images/plan.ts";
 import { OURS, seedText } from "../verifier/stage.ts";
 import type { Running, SandboxSpec } from "../sandbox/provider.ts";
+import { refuseVariables } from "../sandbox/variables.ts";
 import { missingVariables, resolveTemplates } from "../task/env.ts";
 import type { Task } from "../task/task.ts";
 import { EpisodeFailure } from "./failures.ts";
@@ -23,11 +24,18 @@ export async function seedSpec(
 ): Promise<SandboxSpec> {
   const { task } = plan;
   const { settings } = deps;
-  const tables = [task.environment.env, task.verifier.env, ...(deps.agent.needsSolution ? [task.solutionEnv] : [])];
-  const missing = new Set(tables.flatMap((table) => missingVariables(table, deps.hostEnv)));
+  const tables = {
+    "environment.env": task.environment.env,
+    "verifier.env": task.verifier.env,
+    ...(deps.agent.needsSolution && { "solution.env": task.solutionEnv }),
+  };
+  const missing = new Set(Object.values(tables).flatMap((table) => missingVariables(table, deps.hostEnv)));
   if (missing.size > 0) {
     const message = `Could not set up sandbox for '${task.id}': ${[...missing].join(", ")} not set on this machine`;
     throw new EpisodeFailure(message, { stage: "seed", kind: null, terminal: false });
+  }
+  for (const [where, table] of Object.entries(tables)) {
+    refuseVariables(resolveTemplates(table, deps.hostEnv, where), where);
   }
   const image = await setUp(task, () => deps.imageOf(task, signal));
   state.image = image;

@@ -163,7 +163,7 @@ export interface Sandbox extends AsyncDisposable {
   readonly limits: "enforced" | "partly" | "none";
   /** Network in effect, for the row. */
   readonly network: Network;
-  /** Never throws for a failing command. Throws HarborError "sandbox.lost" when the sandbox is gone, "sandbox.failed" when the engine did not do it, "transfer.failed" for files. */
+  /** Never throws for a failing command. Throws HarborError "sandbox.lost" when the sandbox is gone, "sandbox.failed" when the engine did not do it, "transfer.failed" for files, "task.unsupported" for a variable that no command can have. */
   exec(command: Command, signal: AbortSignal): Promise<ExecResult>;
   /** Entrypoints and supervisors: starts in the background; ends with the sandbox. */
   spawn(command: Omit<Command, "unpack" | "collect" | "before" | "deadlineMs">): Promise<Running>;
@@ -250,7 +250,10 @@ export interface SandboxProvider {
    * "task.unsupported" (the task asks what this provider cannot do: named here, not at seed).
    */
   prepare(need: ImageNeed, signal: AbortSignal, emit: Emit): Promise<PreparedImage>;
-  /** Resolves when commands and transfers work. Cleans up half-made sandboxes. Throws "sandbox.failed". */
+  /**
+   * Resolves when commands and transfers work. Cleans up half-made sandboxes. Throws "sandbox.failed", or
+   * "task.unsupported" for a variable that no command can have.
+   */
   open(spec: SandboxSpec, signal: AbortSignal): Promise<Sandbox>;
   /** What is ours on this machine. */
   list(filter: OwnerFilter, signal: AbortSignal): Promise<Leftover[]>;

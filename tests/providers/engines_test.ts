@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { HarborError } from "../../lib/errors.ts";
 import { systemClock } from "../../lib/runtime/clock.ts";
 import type { RunResult } from "../../lib/runtime/runner.ts";
-import type { ImageNeed, ProviderDeps } from "../../lib/sandbox/provider.ts";
+import type { ImageNeed, ProviderDeps, SandboxSpec } from "../../lib/sandbox/provider.ts";
 import { dockerProvider } from "../../providers/docker.ts";
 import { chooseSandbox, providerName } from "../../providers/mod.ts";
 import { podmanProvider } from "../../providers/podman.ts";
@@ -258,6 +258,25 @@ test("prepare() notes limits that the machine cannot hold, and refuses GPUs that
   await assert.rejects(provider.prepare(named("x", { limits: { gpus: 1 } }), never, () => {}), {
     code: "task.unsupported",
   });
+});
+
+test("open() refuses a variable that no command can have, before anything is started", async () => {
+  using runner = new FakeRunner();
+  const image = { reference: "x", workdir: "/", env: {}, user: "", entrypoint: [], notes: [], handle: { id: "1f" } };
+  const spec: SandboxSpec = {
+    image,
+    owner: { run: "r", host: "h", pid: 1, start: "1" },
+    episode: "0-0",
+    role: "agent",
+    env: { HUGE: "x".repeat(131_072) },
+    workdir: undefined,
+    user: undefined,
+    network: "public",
+    limits: {},
+    ttlMs: 1000,
+    readyTimeoutMs: 1000,
+  };
+  await assert.rejects(dockerProvider(deps(runner)).open(spec, never), { code: "task.unsupported", message: /"HUGE"/ });
 });
 
 test("providerName() knows its own, upstream's and nobody's", () => {

@@ -380,6 +380,23 @@ test("every table's variables are wanted at seed, the solution's only by who run
   assert.equal((await result({ task: needing, deps })).reward, 1);
 });
 
+test("a variable that Linux passes to no program is told at seed, by its table, and is the task's fault", async () => {
+  const huge = { HUGE: "${VALUE}" };
+  const rows: [string, (task: Task) => Partial<Task>][] = [
+    ["environment.env", (task) => ({ environment: { ...task.environment, env: huge } })],
+    ["verifier.env", (task) => ({ verifier: { ...task.verifier, env: huge } })],
+    ["solution.env", () => ({ solutionEnv: huge })],
+  ];
+  for (const [table, change] of rows) {
+    const row = await failure({
+      task: (task) => ({ ...task, ...change(task) }),
+      deps: { hostEnv: { VALUE: "x".repeat(131_072) } },
+    });
+    assert.match(row._ng_failure_message, new RegExp(`"HUGE" of ${table} cannot be set: it has 131077 bytes`));
+    assert.deepEqual([row._ng_failure_stage, row.failure_kind, row._ng_failure_terminal], ["seed", undefined, true]);
+  }
+});
+
 test("G1: a failure row holds no value of this machine's environment either", async () => {
   const row = await failure({
     deps: { hostEnv: { API_KEY: "sk-very-secret" } },
