@@ -24,6 +24,7 @@ import { type BuildTool, listArgv, type Program, removeArgv, runArgv, stateArgv 
 import { Control, LineEnded } from "./_oci_control.ts";
 import { builtImage, type ImageDeps, type ImageHandle, namedImage } from "./_oci_image.ts";
 import type { SandboxDeps } from "./_oci_deps.ts";
+import { type EngineOptions, readOptions } from "./_oci_options.ts";
 import { OciSandbox, type Tools } from "./_oci_sandbox.ts";
 import { asRoot, oddVariables } from "./_oci_verdict.ts";
 import { endOrphans, ownerVariable } from "./_oci_orphans.ts";
@@ -49,8 +50,6 @@ export interface Engine {
   diagnose(signal: AbortSignal, depth: "quick" | "thorough"): Promise<Diagnosis>;
 }
 
-/** Enough for any honest task, and the machine survives a fork bomb. */
-const PIDS = 4096;
 const PULL_MS = 1_800_000;
 const REMOVE_MS = 60_000;
 /** Ids per removal: one command line, and bounded work for the engine. */
@@ -58,15 +57,18 @@ const REMOVE_TOGETHER = 20;
 
 export class OciProvider implements SandboxProvider {
   readonly name;
+  readonly #options: EngineOptions;
   readonly #images = new Shared<PreparedImage>();
   readonly #sandboxDeps: SandboxDeps;
   readonly #imageDeps: ImageDeps;
 
-  /** `deps.env` goes to every client as it is (inheritedEnv()). */
+  /** Its `env` goes to every client as it is (inheritedEnv()). */
   private readonly deps: ProviderDeps;
 
+  /** Throws "usage" for an option that there is not. */
   constructor(private readonly engine: Engine, deps: ProviderDeps) {
     this.name = engine.program.engine;
+    this.#options = readOptions(this.name, deps.options);
     this.deps = { ...deps, env: { ...deps.env, ...ownerVariable(basename(deps.scratch)) } };
     const { runner, clock, env, emit } = this.deps;
     this.#sandboxDeps = { program: engine.program, runner, clock, env, emit, gate: new Gate(engine.concurrency) };
@@ -109,6 +111,7 @@ export class OciProvider implements SandboxProvider {
   async open(spec: SandboxSpec, signal: AbortSignal): Promise<Sandbox> {
     refuseVariables(spec.env);
     const facts = await this.engine.facts(signal);
+    const { network: publicNetwork, pidsLimit, runArgs } = this.#options;
     const { limits, notes, hold } = this.#limits(spec.limits, facts);
     const name = `gym-harbor-${spec.owner.run}-${spec.episode}-${spec.role}`.replace(/[^A-Za-z0-9_.-]/g, "-");
     const argv = runArgv(this.engine.program, {
@@ -116,15 +119,16 @@ export class OciProvider implements SandboxProvider {
       labels: labelsOf(spec.owner, spec.episode, spec.role),
       image: (spec.image.handle as ImageHandle).id,
       network: spec.network,
-      publicNetwork: this.#option("network"),
+      publicNetwork,
       limits,
-      pids: facts.limits.pids ? Number(this.deps.options.pids_limit) || PIDS : undefined,
-      extra: this.#list("run_args"),
+      pids: facts.limits.pids ? pidsLimit : undefined,
+      extra: runArgs,
     });
     const { control, tools } = await this.#start(name, argv, spec, signal);
+    const network = spec.network === "public" && publicNetwork === "host" ? "host" : spec.network;
     const all = [...new Set([...spec.image.notes, ...notes])];
     return new OciSandbox(
-      { name, spec, tools, notes: all, limits: hold, network: spec.network },
+      { name, spec, tools, notes: all, limits: hold, network },
       control,
       this.#sandboxDeps,
     );
@@ -349,16 +353,6 @@ export class OciProvider implements SandboxProvider {
     if (asked.gpus && gpus) limits.gpus = asked.gpus;
     const hold = can.cpu && can.memory && can.pids ? "enforced" : can.cpu || can.memory || can.pids ? "partly" : "none";
     return { limits, notes, hold };
-  }
-
-  #option(name: string): string | undefined {
-    const value = this.deps.options[name];
-    return typeof value === "string" && value !== "" ? value : undefined;
-  }
-
-  #list(name: string): string[] {
-    const value = this.deps.options[name];
-    return Array.isArray(value) ? value.map(String) : typeof value === "string" ? value.split(" ").filter(Boolean) : [];
   }
 }
 

@@ -279,6 +279,17 @@ test("open() refuses a variable that no command can have, before anything is sta
   await assert.rejects(dockerProvider(deps(runner)).open(spec, never), { code: "task.unsupported", message: /"HUGE"/ });
 });
 
+test("an option that an engine does not have is refused by name before anything is started", async () => {
+  using runner = new FakeRunner();
+  for (const name of ["docker", "podman"] as const) {
+    await assert.rejects(chooseSandbox(name, () => ({ ...deps(runner), options: { netwrk: "x" } }), never), {
+      code: "usage",
+      message: `unknown option sandbox.${name}.netwrk`,
+      hint: /did you mean network\?/,
+    });
+  }
+});
+
 test("providerName() knows its own, upstream's and nobody's", () => {
   for (const name of ["docker", "podman", "host"]) assert.equal(providerName(name), name);
   assert.throws(() => providerName("local"), { code: "not-built", hint: /--sandbox host/ });
