@@ -3,6 +3,7 @@ import { execFileSync } from "node:child_process";
 import { basename } from "node:path";
 import type { Emit } from "../lib/events.ts";
 import { HarborError } from "../lib/errors.ts";
+import { settlesWithin } from "../lib/runtime/clock.ts";
 import { Gate, Shared } from "../lib/runtime/pool.ts";
 import { decisiveLine, engineFailure } from "../lib/sandbox/failure.ts";
 import { concerns, isAlive, LABEL, labelsOf, ownerOf } from "../lib/sandbox/owner.ts";
@@ -52,6 +53,8 @@ export interface Engine {
 
 const PULL_MS = 1_800_000;
 const REMOVE_MS = 60_000;
+/** How long an engine may take to bring up what is to be undone. */
+const START_UP_MS = 20_000;
 /** Ids per removal: one command line, and bounded work for the engine. */
 const REMOVE_TOGETHER = 20;
 
@@ -209,10 +212,10 @@ export class OciProvider implements SandboxProvider {
     spec: SandboxSpec,
     signal: AbortSignal,
   ): Promise<{ control: Control; tools: Tools }> {
-    const { runner, env, gate } = this.#sandboxDeps;
+    const { runner, env, gate, clock } = this.#sandboxDeps;
     return await gate.hold(async () => {
       signal.throwIfAborted();
-      const control = new Control(await runner.start(argv, { env }));
+      const control = new Control(await runner.start(argv, { env }), clock);
       try {
         const tools = await this.#setup(control, name, spec, signal);
         oddVariables(spec.env, tools.bash !== "");
@@ -284,7 +287,7 @@ export class OciProvider implements SandboxProvider {
   /** The client may still be starting it: ending its stdin makes it end as soon as it is there. */
   async #undo(control: Control, name: string): Promise<void> {
     control.close();
-    await Promise.race([control.ended, this.deps.clock.sleep(20_000)]);
+    await settlesWithin(control.ended, START_UP_MS, this.deps.clock);
     control.leave();
     const { runner, env, emit } = this.#sandboxDeps;
     const removed = await runner.run(removeArgv(this.engine.program, [name]), {

@@ -2,7 +2,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import process from "node:process";
 import { errno } from "../lib/errors.ts";
-import { HeadTail } from "../lib/runtime/head_tail.ts";
+import { type Clock, settlesWithin } from "../lib/runtime/clock.ts";
 import type { Runner, RunResult } from "../lib/runtime/runner.ts";
 
 export interface BuildRun {
@@ -21,48 +21,23 @@ const TERM_MS = 5_000;
  * At the limit the step that runs is ended first, so that the client fails in its own way and removes what it made:
  * buildah 1.28 that is killed at once leaves the step running and its working container behind.
  */
-export async function runBuild(
-  runner: Runner,
+export function runBuild(
+  { runner, clock }: { runner: Runner; clock: Clock },
   { argv, env, deadlineMs, signal, onOutput }: BuildRun,
 ): Promise<RunResult> {
-  const client = await runner.start(argv, { env });
-  client.stdin.end();
-  const [out, err] = [new HeadTail(1 << 20), new HeadTail(1 << 20)];
-  client.stdout.on("data", (chunk) => (onOutput(chunk), out.push(chunk)));
-  client.stderr.on("data", (chunk) => (onOutput(chunk), err.push(chunk)));
-  let stopped: "deadline" | "aborted" | undefined;
-  const stop = async (why: "deadline" | "aborted") => {
-    if (stopped !== undefined) return;
-    stopped = why;
-    if (endDescendants(client.pid) > 0 && await endsWithin(client.ended, TIDY_MS)) return;
-    endDescendants(client.pid);
-    client.kill("SIGTERM");
-    if (!await endsWithin(client.ended, TERM_MS)) client.kill("SIGKILL");
-  };
-  const timer = deadlineMs < 2 ** 31 ? setTimeout(() => void stop("deadline"), deadlineMs) : undefined;
-  const onAbort = () => void stop("aborted");
-  if (signal.aborted) onAbort();
-  signal.addEventListener("abort", onAbort, { once: true });
-  try {
-    const { exitCode, signal: killed } = await client.ended;
-    const ended = stopped ?? (killed === null ? "exit" : "signal");
-    return {
-      ended,
-      exitCode,
-      stdout: out.text(),
-      stderr: err.text(),
-      droppedBytes: out.droppedBytes + err.droppedBytes,
-    };
-  } finally {
-    clearTimeout(timer);
-    signal.removeEventListener("abort", onAbort);
-  }
-}
-
-async function endsWithin(ended: Promise<unknown>, ms: number): Promise<boolean> {
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const late = new Promise<false>((resolve) => timer = setTimeout(() => resolve(false), ms));
-  return await Promise.race([ended.then(() => true as const), late]).finally(() => clearTimeout(timer));
+  return runner.run(argv, {
+    env,
+    deadlineMs,
+    signal,
+    onStdout: onOutput,
+    onStderr: onOutput,
+    end: async (client) => {
+      if (endDescendants(client.pid) > 0 && await settlesWithin(client.ended, TIDY_MS, clock)) return;
+      endDescendants(client.pid);
+      client.kill("SIGTERM");
+      if (!await settlesWithin(client.ended, TERM_MS, clock)) client.kill("SIGKILL");
+    },
+  });
 }
 
 /** Kills what a process of ours started, and what that started; not the process itself. Returns how many there were. */

@@ -4,6 +4,7 @@
  * works with a full process table; and no process of the task ever holds these pipes, so what comes back is ours.
  * When the line ends the sandbox has ended, and when we end the line ends.
  */
+import type { Clock } from "../lib/runtime/clock.ts";
 import type { Started } from "../lib/runtime/runner.ts";
 import { HeadTail } from "../lib/runtime/head_tail.ts";
 import { MarkerStream, newSecret } from "./_oci_markers.ts";
@@ -38,7 +39,7 @@ export class Control {
   /** Resolves when the client has ended, with its exit code. */
   readonly ended: Promise<number>;
 
-  constructor(private readonly client: Started) {
+  constructor(private readonly client: Started, private readonly clock: Clock) {
     const markers = new MarkerStream(
       this.#secret,
       (chunk) => this.#listener?.onData?.(chunk),
@@ -81,14 +82,14 @@ export class Control {
     deadlineMs: number,
     signal?: AbortSignal,
   ): Promise<void> {
-    const deadline = performance.now() + deadlineMs;
+    const deadline = this.clock.ticks() + deadlineMs;
     const turn = this.#queue.then(() => {
-      const leftMs = deadline - performance.now();
+      const leftMs = deadline - this.clock.ticks();
       if (leftMs <= 0) throw new LineStuck("the sandbox is busy");
       return this.#ask(script, last, listener, leftMs, signal);
     });
     this.#queue = turn.catch(() => {});
-    return within(turn, deadlineMs);
+    return this.#within(turn, deadlineMs);
   }
 
   #ask(
@@ -105,13 +106,10 @@ export class Control {
         this.#stuck = true;
         finish(error);
       };
-      const timer = setTimeout(
-        () => leave(new LineStuck("the sandbox does not answer")),
-        Math.min(deadlineMs, 2 ** 31 - 1),
-      );
+      const timer = this.clock.after(deadlineMs, () => leave(new LineStuck("the sandbox does not answer")));
       const onAbort = () => leave(signal!.reason);
       const finish = (error?: unknown) => {
-        clearTimeout(timer);
+        timer[Symbol.dispose]();
         signal?.removeEventListener("abort", onAbort);
         this.#listener = this.#finish = undefined;
         if (error === undefined) resolve();
@@ -124,6 +122,14 @@ export class Control {
       const n = this.#count++;
       this.#last = `${n} ${last}`;
       this.client.stdin.write(`${oneLine(script(n))}\n`);
+    });
+  }
+
+  /** Requests wait in line; one that has waited too long answers without its turn. */
+  #within<T>(turn: Promise<T>, ms: number): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const timer = this.clock.after(ms + 50, () => reject(new LineStuck("the sandbox does not answer")));
+      turn.then(resolve, reject).finally(() => timer[Symbol.dispose]());
     });
   }
 
@@ -154,15 +160,4 @@ export class Control {
   resume(): void {
     this.client.stdout.resume();
   }
-}
-
-/** Requests wait in line; one that has waited too long answers without its turn. */
-function within<T>(turn: Promise<T>, ms: number): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const timer = setTimeout(
-      () => reject(new LineStuck("the sandbox does not answer")),
-      Math.min(ms + 50, 2 ** 31 - 1),
-    );
-    turn.then(resolve, reject).finally(() => clearTimeout(timer));
-  });
 }

@@ -1,5 +1,6 @@
 /** How a command of a container, and the container itself, come to their end; and what is known afterwards. */
 import { HarborError, messageOf } from "../lib/errors.ts";
+import { settlesWithin } from "../lib/runtime/clock.ts";
 import { decisiveLine, engineFailure } from "../lib/sandbox/failure.ts";
 import type { Alive } from "../lib/sandbox/provider.ts";
 import { execArgv, oomEventsArgv, removeArgv, stateArgv } from "./_oci_argv.ts";
@@ -94,12 +95,7 @@ export class End {
   /** The sandbox ends when its line does, and the engine removes it: no further call of the engine. */
   async end(): Promise<void> {
     this.control.close();
-    const late = new AbortController();
-    const ended = await Promise.race([
-      this.control.ended.then(() => true),
-      this.deps.clock.sleep(END_MS, late.signal).then(() => false, () => false),
-    ]);
-    late.abort();
+    const ended = await settlesWithin(this.control.ended, END_MS, this.deps.clock);
     if (!ended) await this.remove();
   }
 

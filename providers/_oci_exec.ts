@@ -5,9 +5,10 @@
 import type { Writable } from "node:stream";
 import type { Archive } from "../lib/files/tar.ts";
 import { errno, HarborError } from "../lib/errors.ts";
+import { type Clock, settlesWithin } from "../lib/runtime/clock.ts";
 import { HeadTail } from "../lib/runtime/head_tail.ts";
-import type { Gate } from "../lib/runtime/pool.ts";
-import type { Runner, Started } from "../lib/runtime/runner.ts";
+import type { Started } from "../lib/runtime/runner.ts";
+import type { SandboxDeps } from "./_oci_deps.ts";
 import { MarkerStream, newSecret } from "./_oci_markers.ts";
 import { oneLine } from "./_oci_scripts.ts";
 
@@ -51,8 +52,10 @@ const LINGER_MS = 3_000;
 const AFTER_KILL_MS = 5_000;
 const LAUNCH_MS = 15_000;
 
+type ExecDeps = Pick<SandboxDeps, "runner" | "gate" | "clock">;
+
 /** Throws only the signal's reason and what the runner throws. */
-export async function runExec(runner: Runner, gate: Gate, plan: ExecPlan): Promise<ExecEnding> {
+export async function runExec({ runner, gate, clock }: ExecDeps, plan: ExecPlan): Promise<ExecEnding> {
   let open = () => {};
   const begun = new Promise<void>((resolve) => open = resolve);
   let client: Started | undefined;
@@ -64,12 +67,12 @@ export async function runExec(runner: Runner, gate: Gate, plan: ExecPlan): Promi
     await begun;
   });
   let watch: Promise<ExecEnding> | undefined;
-  const watching = (started: Started) => void (watch = follow(started, plan, open).finally(open));
+  const watching = (started: Started) => void (watch = follow(started, plan, clock, open).finally(open));
   await held;
   return await watch!;
 }
 
-function follow(client: Started, plan: ExecPlan, onStart: () => void): Promise<ExecEnding> {
+function follow(client: Started, plan: ExecPlan, clock: Clock, onStart: () => void): Promise<ExecEnding> {
   return new Promise<ExecEnding>((resolve, reject) => {
     const secret = newSecret();
     const noise = new HeadTail(64 * 1024);
@@ -82,18 +85,16 @@ function follow(client: Started, plan: ExecPlan, onStart: () => void): Promise<E
     let settled = false;
     let unread: HarborError | undefined;
     let deadlineHit = false;
-    let deadline: ReturnType<typeof setTimeout> | undefined;
-    const sinceRun = () => (runAt === undefined ? 0 : performance.now() - runAt);
+    let deadline: Disposable | undefined;
+    const sinceRun = () => (runAt === undefined ? 0 : clock.ticks() - runAt);
 
     const settle = (finish: () => void) => {
       if (settled) return;
       settled = true;
-      clearTimeout(deadline);
-      clearTimeout(starting);
+      deadline?.[Symbol.dispose]();
+      starting[Symbol.dispose]();
       plan.signal?.removeEventListener("abort", onAbort);
-      const reaper = setTimeout(() => client.kill("SIGKILL"), LINGER_MS);
-      (reaper as { unref?: () => void }).unref?.();
-      void client.ended.then(() => clearTimeout(reaper));
+      void settlesWithin(client.ended, LINGER_MS, clock).then((gone) => gone || client.kill("SIGKILL"));
       finish();
     };
     const end = (ending: ExecEnding) => settle(() => resolve(ending));
@@ -101,13 +102,13 @@ function follow(client: Started, plan: ExecPlan, onStart: () => void): Promise<E
     /** Ends it inside, gives the client a moment to hand over what was printed, and settles in any case. */
     const stop = async (finish: () => void) => {
       // Not there yet: a client that is killed now would leave a command that starts all the same.
-      if (launched === undefined) await Promise.race([hasLaunched, client.ended, pause(LAUNCH_MS)]);
+      if (launched === undefined) await settlesWithin(Promise.race([hasLaunched, client.ended]), LAUNCH_MS, clock);
       try {
         await plan.stop(launched);
       } catch (error) {
         return settle(() => reject(error));
       }
-      await Promise.race([client.ended, pause(AFTER_KILL_MS)]);
+      await settlesWithin(client.ended, AFTER_KILL_MS, clock);
       client.kill("SIGKILL");
       settle(finish);
     };
@@ -120,16 +121,16 @@ function follow(client: Started, plan: ExecPlan, onStart: () => void): Promise<E
       deadlineHit = true;
       void stop(() => reject(plan.signal!.reason));
     };
-    const starting = setTimeout(() => {
+    const starting = clock.after(START_MS, () => {
       client.kill("SIGKILL");
       end({ kind: "refused", exitCode: 125, text: noise.text(), stalled: true });
-    }, START_MS);
+    });
 
     const onMarker = (words: string[]) => {
       switch (words[0]) {
         case "start":
           launched = { pid: Number(words[1]), start: words[2] ?? "0" };
-          clearTimeout(starting);
+          starting[Symbol.dispose]();
           tellLaunched();
           onStart();
           return plan.onLaunched?.(launched);
@@ -139,10 +140,8 @@ function follow(client: Started, plan: ExecPlan, onStart: () => void): Promise<E
           return end({ kind: "cwd" });
         case "run":
           if (runAt !== undefined) return;
-          runAt = performance.now();
-          if (Number.isFinite(plan.deadlineMs)) {
-            deadline = setTimeout(onDeadline, Math.min(Math.max(0, plan.deadlineMs), 2 ** 31 - 1));
-          }
+          runAt = clock.ticks();
+          deadline = clock.after(plan.deadlineMs, onDeadline);
           return;
         case "end":
           exitCode = Number(words[1]);
@@ -178,10 +177,6 @@ function follow(client: Started, plan: ExecPlan, onStart: () => void): Promise<E
     void send(client.stdin, secret, plan).catch((error) => unread = error);
   });
 }
-
-/** A wait that keeps nobody alive. */
-const pause = (ms: number): Promise<void> =>
-  new Promise((resolve) => (setTimeout(resolve, ms) as unknown as { unref?: () => void }).unref?.());
 
 /** A client or command that ends before it has read all is told by its ending; only a file of ours that fails is thrown. */
 async function send(to: Writable, secret: string, { program, archive }: ExecPlan): Promise<void> {

@@ -232,7 +232,7 @@ async function build(deps: ImageDeps, need: DockerfileNeed, signal: AbortSignal,
     emit({ kind: "build-output", image: need.tag, text: text.decode(chunk, { stream: true }) });
   };
   try {
-    const result = await runBuild(deps.runner, {
+    const result = await runBuild(deps, {
       argv: buildArgv(tool, need),
       env: { ...deps.env, ...buildEnv(builder, deps.scratch) },
       deadlineMs: need.buildTimeoutMs,

@@ -78,7 +78,7 @@ export class OciSandbox implements Sandbox {
   exec(command: Command, signal: AbortSignal): Promise<ExecResult> {
     return this.#guarded(async () => {
       signal.throwIfAborted();
-      const started = performance.now();
+      const started = this.deps.clock.ticks();
       const user = this.#userOf(command);
       const archive = command.unpack?.length ? await archiveOf(command.unpack) : undefined;
       if (command.before !== undefined || archive !== undefined) {
@@ -104,7 +104,7 @@ export class OciSandbox implements Sandbox {
         stdout: out.text(),
         stderr: err.text(),
         droppedBytes: out.droppedBytes + err.droppedBytes,
-        durationMs: finished.durationMs ?? performance.now() - started,
+        durationMs: finished.durationMs ?? this.deps.clock.ticks() - started,
         collected,
         brought,
         oomKilled,
@@ -205,14 +205,14 @@ export class OciSandbox implements Sandbox {
       onLaunched?: (launched: Launched) => void;
     },
   ): Promise<ExecEnding> {
-    const { program, runner, gate } = this.deps;
+    const { program } = this.deps;
     const id = more.id ?? newExecId();
     const env = { ...this.facts.spec.env, ...command?.env };
     const byClient = oddVariables(env, this.facts.tools.bash !== "");
     const sweep = command !== undefined && !survives(command.purpose);
     // A reference solution past its limit is over with all it started; only an agent works on through its services.
     const wide = command !== undefined && command.purpose !== "agent";
-    return await runExec(runner, gate, {
+    return await runExec(this.deps, {
       argv: execArgv(program, {
         name: this.id,
         user,

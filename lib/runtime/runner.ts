@@ -33,6 +33,8 @@ export interface RunOptions {
   deadlineMs?: number;
   /** Time between SIGTERM and SIGKILL; 0 sends SIGKILL at once. Default 2000. */
   graceMs?: number;
+  /** Ends it in another way than by SIGTERM, grace and SIGKILL, at the deadline or on abort; whatever it takes. */
+  end?: (program: Started) => Promise<void>;
   signal?: AbortSignal;
   /** Sees every chunk of stdout as it arrives, before capping. */
   onStdout?: (chunk: Uint8Array) => void;
@@ -103,6 +105,7 @@ async function drive(child: Started, options: RunOptions): Promise<RunResult> {
   const stop = (why: "deadline" | "aborted") => {
     if (hasExited || stopped !== undefined) return; // it had its own word before we had ours
     stopped = why;
+    if (options.end !== undefined) return void options.end(child).catch(() => child.kill("SIGKILL"));
     const grace = options.graceMs ?? 2000;
     child.kill(grace > 0 ? "SIGTERM" : "SIGKILL");
     if (grace > 0) killer = setTimeout(() => child.kill("SIGKILL"), grace);

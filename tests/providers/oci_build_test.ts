@@ -3,8 +3,10 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import process from "node:process";
 import { descendants, runBuild } from "../../providers/_oci_build.ts";
+import { systemClock } from "../../lib/runtime/clock.ts";
 import { systemRunner } from "../../lib/runtime/runner.ts";
 
+const machine = { runner: systemRunner(), clock: systemClock };
 const soon = () => AbortSignal.timeout(30_000);
 
 test("descendants() finds every generation and nothing else", () => {
@@ -15,7 +17,7 @@ test("descendants() finds every generation and nothing else", () => {
 
 test("B21: runBuild() ends the step and lets the client tidy up in its own way", async () => {
   const script = "trap '' TERM; setsid sh -c 'sleep 48154; true'; echo tidied; exit 3";
-  const result = await runBuild(systemRunner(), {
+  const result = await runBuild(machine, {
     argv: ["sh", "-c", script],
     env: process.env,
     deadlineMs: 300,
@@ -29,7 +31,7 @@ test("B21: runBuild() ends the step and lets the client tidy up in its own way",
 test("runBuild() ends on an abort, and passes output on as it comes", async () => {
   const abort = new AbortController();
   const seen: string[] = [];
-  const result = await runBuild(systemRunner(), {
+  const result = await runBuild(machine, {
     argv: ["sh", "-c", "echo one; echo two >&2; sleep 48155"],
     env: process.env,
     deadlineMs: Infinity,

@@ -4,6 +4,7 @@ import { spawnSync } from "node:child_process";
 import { existsSync, lstatSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { systemClock } from "../../lib/runtime/clock.ts";
 import { systemRunner } from "../../lib/runtime/runner.ts";
 import { Control, LineEnded, LineStuck } from "../../providers/_oci_control.ts";
 import {
@@ -37,7 +38,7 @@ async function line(
   setup: string | undefined = undefined,
 ): Promise<Line & { ready: string[][]; said: string }> {
   const folder = mkdtempSync(join(tmpdir(), "gh-line-"));
-  const control = new Control(await systemRunner().start([...shell, "-c", CONTROL], { cwd: folder }));
+  const control = new Control(await systemRunner().start([...shell, "-c", CONTROL], { cwd: folder }), systemClock);
   const ask = async (script: (n: number) => string, last: string) => {
     const markers: string[][] = [];
     let data = "";
@@ -220,7 +221,7 @@ test("the shell that stands in for an init reaps orphans and ends with the line"
     CONTROL,
   ]);
   started.stderr.on("data", () => {});
-  const control = new Control(started);
+  const control = new Control(started, systemClock);
   let zombies = "";
   await control.ask(
     () =>

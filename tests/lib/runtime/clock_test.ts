@@ -1,6 +1,6 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
-import { systemClock as clock } from "../../../lib/runtime/clock.ts";
+import { settlesWithin, systemClock as clock } from "../../../lib/runtime/clock.ts";
 
 test("sleep() rejects with the signal's reason, at once when it is already aborted", async () => {
   const abort = new AbortController();
@@ -58,4 +58,25 @@ test("every() calls again and again until it is disposed of", async () => {
   const before = calls;
   await clock.sleep(30);
   assert.equal(calls, before);
+});
+
+test("after() calls once, unless it is disposed of before; never beyond the longest timer", async () => {
+  const calls: string[] = [];
+  const timers = ([["soon", 1], ["at once", -5], ["never", Infinity], ["too late", 2 ** 31]] as const).map((
+    [name, ms],
+  ) => clock.after(ms, () => calls.push(name)));
+  clock.after(5, () => calls.push("disposed of"))[Symbol.dispose]();
+  await clock.sleep(40);
+  assert.deepEqual(calls.sort(), ["at once", "soon"]);
+  for (const timer of timers) timer[Symbol.dispose]();
+});
+
+test("settlesWithin() counts a good end and a bad one, and does not wait for a late one", async () => {
+  assert.equal(await settlesWithin(clock.sleep(5), 60_000, clock), true);
+  assert.equal(await settlesWithin(Promise.reject(new Error("bad")), 60_000, clock), true);
+  const abort = new AbortController();
+  const late = clock.sleep(60_000, abort.signal).catch(() => {});
+  assert.equal(await settlesWithin(late, 5, clock), false);
+  abort.abort();
+  await late;
 });

@@ -174,3 +174,11 @@ for (const word of ["", "a b", "it's", "$x`y`", "a\nb", "*", "~", "a=b", "-n", "
     assert.equal((await sh(`printf '<%s>' ${quoted([word, word])}`)).stdout, `<${word}><${word}>`);
   });
 }
+
+test("an `end` of its own takes the place of signals; one that fails is followed by SIGKILL", async () => {
+  const script = "trap 'exit 5' INT; trap '' TERM; while :; do sleep 0.05; done";
+  const own = await sh(script, { deadlineMs: 300, end: (program) => Promise.resolve(program.kill("SIGINT")) });
+  assert.deepEqual([own.ended, own.exitCode], ["deadline", 5]);
+  const failing = await sh(script, { deadlineMs: 300, end: () => Promise.reject(new Error("no way")) });
+  assert.deepEqual([failing.ended, failing.exitCode], ["deadline", 137]);
+});
