@@ -1,11 +1,14 @@
 /** What stands in the way of an engine on this machine, piece by piece, each with what mends it. */
 import { existsSync, readFileSync, statfsSync } from "node:fs";
 import process from "node:process";
+import { HarborError } from "../lib/errors.ts";
 import { thisUser } from "../lib/runtime/user.ts";
 import { decisiveLine, type EngineFailure, engineFailure } from "../lib/sandbox/failure.ts";
-import type { Missing } from "../lib/sandbox/provider.ts";
+import type { Capabilities, Diagnosis, Missing } from "../lib/sandbox/provider.ts";
 import type { Program } from "./_oci_argv.ts";
 import type { SandboxDeps } from "./_oci_deps.ts";
+import type { Engine, EngineFacts } from "./_oci_engine.ts";
+import { holdOf } from "./_oci_limits.ts";
 
 /** Magic numbers of statfs(2) for file systems that container storage does not work on or is slow on. */
 const NETWORK_STORAGE: Record<number, string> = {
@@ -89,13 +92,49 @@ export function fileLimitFaults(limits: string): Missing[] {
   return [{ what: `only ${soft} open files are allowed`, fix: "ulimit -n 4096 before the start" }];
 }
 
-export const ownLimits = (): string => readable(`/proc/${process.pid}/limits`);
+const ownLimits = (): string => readable(`/proc/${process.pid}/limits`);
+
+/** The answer to `doctor` and, in short, to the question before a run. Never throws for what this machine lacks. */
+export async function diagnosis(
+  engine: Engine,
+  deps: SandboxDeps,
+  signal: AbortSignal,
+  depth: "quick" | "thorough",
+): Promise<Diagnosis> {
+  const name = engine.program.engine;
+  let facts: EngineFacts;
+  try {
+    facts = await engine.facts(signal);
+  } catch (error) {
+    if (!(error instanceof HarborError)) throw error;
+    return { name, usable: false, missing: [{ what: error.message, fix: error.hint ?? "" }], capabilities: null };
+  }
+  const missing: Missing[] = [];
+  let usable = true;
+  if (depth === "thorough") {
+    const failure = await trial(deps, signal);
+    if (failure !== undefined) {
+      usable = false;
+      missing.push(mend(failure, name));
+    }
+    missing.push(...await engine.faults(signal), ...fileLimitFaults(ownLimits()));
+  }
+  const capabilities: Capabilities = {
+    networks: ["public", "no-network", "host"],
+    limits: holdOf(facts.limits),
+    users: "any",
+    build: true,
+    gpu: facts.gpus,
+    version: facts.version,
+  };
+  return { name, usable, missing, capabilities };
+}
 
 /**
  * Starts something tiny from any image at hand. Undefined: it worked, or there is no image to try. The limits are asked
  * for as well, because some machines accept them only on paper.
  */
-export async function trial(deps: SandboxDeps, signal: AbortSignal): Promise<EngineFailure | undefined> {
+async function trial(deps: SandboxDeps, signal: AbortSignal): Promise<EngineFailure | undefined> {
   const { program, runner, env } = deps;
   const listed = await runner.run([program.path, "images", "-q"], { env, signal, deadlineMs: 30_000 });
   const image = listed.stdout.split("\n").find(Boolean);

@@ -5,13 +5,14 @@
 import { existsSync } from "node:fs";
 import { delimiter, isAbsolute, join } from "node:path";
 import { HarborError } from "../lib/errors.ts";
-import { Gate, Shared } from "../lib/runtime/pool.ts";
+import { Shared } from "../lib/runtime/pool.ts";
 import { inheritedEnv } from "../lib/runtime/runner.ts";
 import { decisiveLine, engineFailure } from "../lib/sandbox/failure.ts";
-import type { Diagnosis, Missing, ProviderDeps, SandboxProvider } from "../lib/sandbox/provider.ts";
-import { type EngineFacts, OciProvider } from "./_oci.ts";
+import type { ProviderDeps, SandboxProvider } from "../lib/sandbox/provider.ts";
+import { OciProvider } from "./_oci.ts";
 import type { BuildTool, Program } from "./_oci_argv.ts";
-import { fileLimitFaults, mend, ownLimits, storageFaults, trial } from "./_oci_diagnose.ts";
+import { mend, storageFaults } from "./_oci_diagnose.ts";
+import type { EngineFacts } from "./_oci_engine.ts";
 
 /** The part of `docker info --format '{{json .}}'` that matters (API 1.41). */
 interface Info {
@@ -38,62 +39,26 @@ export function dockerProvider(given: ProviderDeps): SandboxProvider {
   const shared = new Shared<Info>();
   const builders = new Shared<BuildTool>();
   const info = (signal: AbortSignal) => shared.get("info", () => ask(deps, program, signal));
-  const sandboxDeps = { ...deps, program, gate: new Gate(CONCURRENCY) };
+  const builder = () => builders.get("builder", () => chooseBuilder(deps, program));
 
-  const provider: SandboxProvider = new OciProvider({
+  return new OciProvider({
     program,
     concurrency: CONCURRENCY,
     facts: async (signal) => factsOf(await info(signal)),
-    builder: () => builders.get("builder", () => chooseBuilder(deps, program)),
-    async diagnose(signal, depth): Promise<Diagnosis> {
-      let found: Info;
-      try {
-        found = await info(signal);
-      } catch (error) {
-        if (!(error instanceof HarborError)) throw error;
-        return {
-          name: "docker",
-          usable: false,
-          missing: [{ what: error.message, fix: error.hint ?? "" }],
-          capabilities: null,
-        };
+    builder,
+    async faults(signal) {
+      const { DockerRootDir = "/var/lib/docker" } = await info(signal);
+      const faults = storageFaults(DockerRootDir, "docker");
+      if ((await builder()).builder === "classic") {
+        faults.push({
+          what: "images are built by the classic builder: RUN <<EOF and --mount are unknown to it",
+          fix: "install the buildx plugin (docker-buildx-plugin), engine 23 or newer",
+        });
       }
-      const facts = factsOf(found);
-      const missing: Missing[] = [];
-      let usable = true;
-      if (depth === "thorough") {
-        const failure = await trial(sandboxDeps, signal);
-        if (failure !== undefined) usable = missing.push(mend(failure, "docker")) === 0;
-        missing.push(
-          ...storageFaults(found.DockerRootDir ?? "/var/lib/docker", "docker"),
-          ...fileLimitFaults(ownLimits()),
-        );
-        const { builder } = await builders.get("builder", () => chooseBuilder(deps, program));
-        if (builder === "classic") {
-          missing.push({
-            what: "images are built by the classic builder: RUN <<EOF and --mount are unknown to it",
-            fix: "install the buildx plugin (docker-buildx-plugin), engine 23 or newer",
-          });
-        }
-      }
-      return { name: "docker", usable, missing, capabilities: capabilitiesOf(facts) };
+      return faults;
     },
   }, deps);
-  return provider;
 }
-
-const capabilitiesOf = (facts: EngineFacts): Diagnosis["capabilities"] => ({
-  networks: ["public", "no-network", "host"],
-  limits: facts.limits.cpu && facts.limits.memory && facts.limits.pids
-    ? "enforced"
-    : facts.limits.memory
-    ? "partly"
-    : "none",
-  users: "any",
-  build: true,
-  gpu: facts.gpus,
-  version: facts.version,
-});
 
 const factsOf = (info: Info): EngineFacts => ({
   version: info.ServerVersion ?? "",

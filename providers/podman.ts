@@ -5,13 +5,14 @@
 import { existsSync } from "node:fs";
 import process from "node:process";
 import { HarborError } from "../lib/errors.ts";
-import { Gate, Shared } from "../lib/runtime/pool.ts";
+import { Shared } from "../lib/runtime/pool.ts";
 import { inheritedEnv } from "../lib/runtime/runner.ts";
 import { decisiveLine, engineFailure } from "../lib/sandbox/failure.ts";
-import type { Diagnosis, Missing, ProviderDeps, SandboxProvider } from "../lib/sandbox/provider.ts";
-import { type EngineFacts, OciProvider } from "./_oci.ts";
+import type { Missing, ProviderDeps, SandboxProvider } from "../lib/sandbox/provider.ts";
+import { OciProvider } from "./_oci.ts";
 import type { Program } from "./_oci_argv.ts";
-import { fileLimitFaults, mend, ownLimits, rootlessFaults, storageFaults, trial } from "./_oci_diagnose.ts";
+import { mend, rootlessFaults, storageFaults } from "./_oci_diagnose.ts";
+import type { EngineFacts } from "./_oci_engine.ts";
 
 /** The part of `podman info --format json` that matters (4.3). */
 interface Info {
@@ -34,69 +35,34 @@ export function podmanProvider(given: ProviderDeps): SandboxProvider {
   const program: Program = { engine: "podman", path: "podman" };
   const shared = new Shared<Info>();
   const info = (signal: AbortSignal) => shared.get("info", () => ask(deps, program, signal));
-  const sandboxDeps = { ...deps, program, gate: new Gate(CONCURRENCY) };
 
   return new OciProvider({
     program,
     concurrency: CONCURRENCY,
     facts: async (signal) => factsOf(await info(signal)),
     builder: () => Promise.resolve({ builder: "buildah", path: program.path }),
-    async diagnose(signal, depth): Promise<Diagnosis> {
-      let found: Info;
-      try {
-        found = await info(signal);
-      } catch (error) {
-        if (!(error instanceof HarborError)) throw error;
-        return {
-          name: "podman",
-          usable: false,
-          missing: [{ what: error.message, fix: error.hint ?? "" }],
-          capabilities: null,
-        };
-      }
-      const facts = factsOf(found);
-      const missing: Missing[] = [];
-      let usable = true;
-      if (depth === "thorough") {
-        const failure = await trial(sandboxDeps, signal);
-        if (failure !== undefined) usable = missing.push(mend(failure, "podman")) === 0;
-        missing.push(...storageFaults(found.store?.graphRoot ?? "/var/lib/containers/storage", "podman"));
-        if (found.host?.security?.rootless) missing.push(...rootlessFaults(deps.env));
-        if (found.store?.graphDriverName === "vfs") {
-          missing.push({
-            what: "storage driver vfs copies the whole image for every sandbox",
-            fix: "use overlay: install fuse-overlayfs or a kernel of 5.13 or newer, then podman system reset",
-          });
-        }
-        if (!facts.limits.memory) {
-          missing.push({
-            what: `limits are not enforced (cgroups ${found.host?.cgroupVersion ?? "?"}, controllers ${
-              found.host?.cgroupControllers?.join(" ") || "none"
-            })`,
-            fix: "boot with unified cgroups and delegate cpu, memory and pids to users (the administrator)",
-          });
-        }
-        missing.push(...fileLimitFaults(ownLimits()));
-      }
-      return {
-        name: "podman",
-        usable,
-        missing,
-        capabilities: {
-          networks: ["public", "no-network", "host"],
-          limits: facts.limits.cpu && facts.limits.memory && facts.limits.pids
-            ? "enforced"
-            : facts.limits.memory
-            ? "partly"
-            : "none",
-          users: "any",
-          build: true,
-          gpu: facts.gpus,
-          version: facts.version,
-        },
-      };
-    },
+    faults: async (signal) => faultsOf(await info(signal), deps.env),
   }, deps);
+}
+
+function faultsOf(info: Info, env: ProviderDeps["env"]): Missing[] {
+  const { host, store } = info;
+  const faults = storageFaults(store?.graphRoot ?? "/var/lib/containers/storage", "podman");
+  if (host?.security?.rootless) faults.push(...rootlessFaults(env));
+  if (store?.graphDriverName === "vfs") {
+    faults.push({
+      what: "storage driver vfs copies the whole image for every sandbox",
+      fix: "use overlay: install fuse-overlayfs or a kernel of 5.13 or newer, then podman system reset",
+    });
+  }
+  if (!factsOf(info).limits.memory) {
+    const controllers = host?.cgroupControllers?.join(" ") || "none";
+    faults.push({
+      what: `limits are not enforced (cgroups ${host?.cgroupVersion ?? "?"}, controllers ${controllers})`,
+      fix: "boot with unified cgroups and delegate cpu, memory and pids to users (the administrator)",
+    });
+  }
+  return faults;
 }
 
 /** Rootless podman on cgroup v1 takes `--memory` and does not enforce it (4.3.1), so what it says is not enough. */

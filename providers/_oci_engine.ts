@@ -1,0 +1,23 @@
+/** What differs between engines; docker.ts and podman.ts fill it in, everything else is one code for both. */
+import type { Missing } from "../lib/sandbox/provider.ts";
+import type { BuildTool, Program } from "./_oci_argv.ts";
+
+/** What an engine says about itself and its machine. */
+export interface EngineFacts {
+  version: string;
+  cpus: number;
+  /** Limits that really hold; false ones are left out of command lines and noted. */
+  limits: { cpu: boolean; memory: boolean; pids: boolean };
+  gpus: boolean;
+}
+
+export interface Engine {
+  program: Program;
+  /** Simultaneous command-line processes at work on a start, a removal or an image. */
+  concurrency: number;
+  /** Asks the engine; throws "engine.missing". Shared by all who wait. */
+  facts(signal: AbortSignal): Promise<EngineFacts>;
+  builder(): Promise<BuildTool>;
+  /** What a thorough look around finds beside a trial: worth knowing, each with what mends it. */
+  faults(signal: AbortSignal): Promise<Missing[]>;
+}
