@@ -80,33 +80,41 @@ const INSIDE = [["--map-root-user", "--map-users=auto", "--map-groups=auto"], ["
 const removedInside = (ids: readonly string[], folder: string): boolean =>
   spawnSync("unshare", ["--user", ...ids, "rm", "-rf", "--", folder], { stdio: "ignore" }).status === 0;
 
-const REMOVALS = 20;
-
 /**
- * Removes a run's folder once nothing is mounted in it any more, and its parent with the last one. What sandboxes of a
- * plain user wrote under other ids of his range can only be removed where those ids are his: inside a user namespace. Throws HarborError "machine.lacks" for what cannot be removed at all.
+ * Removes a run's folder once nothing is mounted in it any more, and its parent with the last one. The owner's name goes
+ * last: what is half removed when we are killed must still be known to the next sweep. Throws HarborError
+ * "machine.lacks" for what cannot be removed at all.
  */
 export function removeScratch(folder: string): void {
-  try {
-    // Bun 1.4's rmSync stops, and says nothing, at an entry that somebody else removes meanwhile.
-    for (let round = 0; round < REMOVALS && existsSync(folder); round++) {
-      rmSync(folder, { recursive: true, force: true });
-    }
-  } catch (error) {
-    if (errno(error) !== "EACCES" && errno(error) !== "EPERM") throw error;
-    if (!INSIDE.some((ids) => removedInside(ids, folder))) {
-      throw new HarborError("machine.lacks", `Cannot remove the temp folder ${folder}: ${messageOf(error)}`, {
-        hint: `remove it by hand: unshare --user --map-root-user rm -rf ${folder}`,
-        cause: error,
-      });
-    }
-  }
+  for (const name of entries(folder).filter((one) => one !== OWNER)) removeWhole(join(folder, name));
+  removeWhole(folder);
   try {
     rmdirSync(dirname(folder));
   } catch {
     // other runs have folders there
   }
 }
+
+const REMOVALS = 20;
+
+/**
+ * What sandboxes of a plain user wrote under other ids of his range can only be removed where those ids are his: inside
+ * a user namespace. Bun 1.4's rmSync stops, and says nothing, at an entry that somebody else removes meanwhile.
+ */
+function removeWhole(path: string): void {
+  try {
+    for (let round = 0; round < REMOVALS && exists(path); round++) rmSync(path, { recursive: true, force: true });
+  } catch (error) {
+    if (errno(error) !== "EACCES" && errno(error) !== "EPERM") throw error;
+    if (INSIDE.some((ids) => removedInside(ids, path))) return;
+    throw new HarborError("machine.lacks", `Cannot remove the temp folder ${path}: ${messageOf(error)}`, {
+      hint: `remove it by hand: unshare --user --map-root-user rm -rf ${path}`,
+      cause: error,
+    });
+  }
+}
+
+const exists = (path: string): boolean => lstatSync(path, { throwIfNoEntry: false }) !== undefined;
 
 const KEPT = "kept";
 
