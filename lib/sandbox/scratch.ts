@@ -88,8 +88,12 @@ const removedInside = (ids: readonly string[], folder: string): boolean =>
 export function removeScratch(folder: string): void {
   for (const name of entries(folder).filter((one) => one !== OWNER)) removeWhole(join(folder, name));
   removeWhole(folder);
+  removeEmpty(dirname(folder));
+}
+
+function removeEmpty(folder: string): void {
   try {
-    rmdirSync(dirname(folder));
+    rmdirSync(folder);
   } catch {
     // other runs have folders there
   }
@@ -170,8 +174,9 @@ function sweepLocks(root: string): void {
   for (const name of entries(root).filter((one) => one.endsWith(LOCK_SUFFIX))) {
     const path = join(root, name);
     const holder = readHolder(path)?.holder;
-    if (holder !== undefined && isAlive(holder) === false) removeScratch(path);
+    if (holder !== undefined && isAlive(holder) === false) rmSync(path, { force: true });
   }
+  removeEmpty(root);
 }
 
 function entries(folder: string): string[] {

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import process from "node:process";
@@ -8,6 +8,7 @@ import { HarborError } from "../../../lib/errors.ts";
 import { thisOwner } from "../../../lib/sandbox/owner.ts";
 import {
   isKept,
+  LOCK_SUFFIX,
   makeScratch,
   markKept,
   removeScratch,
@@ -101,3 +102,29 @@ test(
 test("scratchRoot() is absolute, also below a TMPDIR that is not", () => {
   assert.equal(scratchRoot({ TMPDIR: "some/where" }), join(process.cwd(), "some/where", basename(scratchRoot({}))));
 });
+
+test(
+  "sweepScratch() removes the locks of dead holders, and the root with the last of them",
+  inTemp((env) => {
+    const root = scratchRoot(env);
+    mkdirSync(root);
+    const lock = (name: string, pid: number) => {
+      const { host, start } = thisOwner("abcd1234");
+      const holder = {
+        token: name,
+        host,
+        pid,
+        start: pid === process.pid ? start : "1",
+        since: "2026-01-01T00:00:00Z",
+      };
+      writeFileSync(join(root, `${name}${LOCK_SUFFIX}`), JSON.stringify(holder));
+    };
+    lock("dead", 2 ** 22 + 1);
+    lock("alive", process.pid);
+    assert.deepEqual(sweepScratch(root, { now: new Date() }).failed, []);
+    assert.deepEqual(readdirSync(root), [`alive${LOCK_SUFFIX}`]);
+    lock("alive", 2 ** 22 + 1);
+    sweepScratch(root, { now: new Date() });
+    assert.equal(existsSync(root), false);
+  }),
+);
