@@ -22,15 +22,15 @@ import { refuseVariables } from "../lib/sandbox/variables.ts";
 import { listArgv, removeArgv, runArgv, stateArgv } from "./_oci_argv.ts";
 import type { SandboxDeps } from "./_oci_deps.ts";
 import { diagnosis } from "./_oci_diagnose.ts";
+import { type BuildDeps, builtImage } from "./_oci_dockerfile.ts";
 import type { Engine } from "./_oci_engine.ts";
-import { builtImage, type ImageDeps, type ImageHandle, namedImage } from "./_oci_image.ts";
+import { type ImageHandle, namedImage } from "./_oci_image.ts";
 import { heldLimits, holdOf } from "./_oci_limits.ts";
 import { type EngineOptions, readOptions } from "./_oci_options.ts";
 import { endOrphans, ownerVariable } from "./_oci_orphans.ts";
 import { OciSandbox } from "./_oci_sandbox.ts";
 import { startContainer } from "./_oci_start.ts";
 
-const PULL_MS = 1_800_000;
 const REMOVE_MS = 60_000;
 /** Ids per removal: one command line, and bounded work for the engine. */
 const REMOVE_TOGETHER = 20;
@@ -40,7 +40,7 @@ export class OciProvider implements SandboxProvider {
   readonly #options: EngineOptions;
   readonly #images = new Shared<PreparedImage>();
   readonly #sandboxDeps: SandboxDeps;
-  readonly #imageDeps: ImageDeps;
+  readonly #buildDeps: BuildDeps;
 
   /** Its `env` goes to every client as it is (inheritedEnv()). */
   private readonly deps: ProviderDeps;
@@ -52,7 +52,7 @@ export class OciProvider implements SandboxProvider {
     this.deps = { ...deps, env: { ...deps.env, ...ownerVariable(basename(deps.scratch)) } };
     const { runner, clock, env, emit } = this.deps;
     this.#sandboxDeps = { program: engine.program, runner, clock, env, emit, gate: new Gate(engine.concurrency) };
-    this.#imageDeps = { ...this.#sandboxDeps, scratch: deps.scratch, builder: engine.builder, pullMs: PULL_MS };
+    this.#buildDeps = { ...this.#sandboxDeps, scratch: deps.scratch, builder: engine.builder };
   }
 
   diagnose(signal: AbortSignal, depth: "quick" | "thorough" = "thorough"): Promise<Diagnosis> {
@@ -82,8 +82,8 @@ export class OciProvider implements SandboxProvider {
       key,
       () =>
         source.kind === "named"
-          ? namedImage(this.#imageDeps, source.reference, signal)
-          : builtImage(this.#imageDeps, source, signal, emit),
+          ? namedImage(this.#sandboxDeps, source.reference, signal)
+          : builtImage(this.#buildDeps, source, signal, emit),
     );
     return { ...image, notes: [...image.notes, ...heldLimits(need.limits, this.name, facts).notes] };
   }

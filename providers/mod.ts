@@ -3,6 +3,7 @@
  */
 import { HarborError } from "../lib/errors.ts";
 import type { Diagnosis, ProviderDeps, ProviderName, SandboxProvider } from "../lib/sandbox/provider.ts";
+import { nearest } from "../lib/suggest.ts";
 
 export const PROVIDERS: readonly { name: ProviderName; about: string }[] = [
   { name: "docker", about: "containers of a Docker engine" },
@@ -41,7 +42,10 @@ export function providerName(name: string): ProviderName {
       hint: `there are ${names} and auto`,
     });
   }
-  throw new HarborError("usage", `--sandbox ${name}: no such sandbox`, { hint: `there are ${names} and auto` });
+  const near = nearest(name, [...PROVIDERS.map((one) => one.name), "auto"]);
+  throw new HarborError("usage", `--sandbox ${name}: no such sandbox`, {
+    hint: `${near === undefined ? "" : `did you mean ${near}? `}there are ${names} and auto`,
+  });
 }
 
 export async function makeProvider(name: ProviderName, deps: ProviderDeps): Promise<SandboxProvider> {
