@@ -50,9 +50,17 @@ export class OciProvider implements SandboxProvider {
     this.name = engine.program.engine;
     this.#options = readOptions(this.name, deps.options);
     this.deps = { ...deps, env: { ...deps.env, ...ownerVariable(basename(deps.scratch)) } };
-    const { runner, clock, env, emit } = this.deps;
-    this.#sandboxDeps = { program: engine.program, runner, clock, env, emit, gate: new Gate(engine.concurrency) };
-    this.#buildDeps = { ...this.#sandboxDeps, scratch: deps.scratch, builder: engine.builder };
+    const { runner, clock, env, emit, scratch } = this.deps;
+    this.#sandboxDeps = {
+      program: engine.program,
+      runner,
+      clock,
+      env,
+      emit,
+      scratch,
+      gate: new Gate(engine.concurrency),
+    };
+    this.#buildDeps = { ...this.#sandboxDeps, builder: engine.builder };
   }
 
   diagnose(signal: AbortSignal, depth: "quick" | "thorough" = "thorough"): Promise<Diagnosis> {

@@ -12,4 +12,6 @@ export interface SandboxDeps {
   clock: Clock;
   env: Readonly<Record<string, string | undefined>>;
   emit: Emit;
+  /** The run's own folder, which goes with the run. */
+  scratch: string;
 }

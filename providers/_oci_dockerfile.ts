@@ -18,8 +18,6 @@ import type { SandboxDeps } from "./_oci_deps.ts";
 import { inspectImage, prepared } from "./_oci_image.ts";
 
 export interface BuildDeps extends SandboxDeps {
-  /** Folder for build logs. */
-  scratch: string;
   builder: () => Promise<BuildTool>;
 }
 

@@ -12,7 +12,7 @@ const words = (text: string): string[] => text.split(" ").filter(Boolean);
 const Given = z.strictObject({
   /** What "public" means; default: the engine's own. */
   network: z.string("the name of a network").min(1, "the name of a network").nullish(),
-  /** More flags for `run`: a list, or words with spaces between. */
+  /** More flags for `run`: a list, or words with spaces between. Paths are absolute: podman starts in a temp folder. */
   run_args: z.union(
     [z.string().transform(words), z.array(z.coerce.string())],
     "a list of flags, or flags in one string",

@@ -25,17 +25,19 @@ export async function startContainer(
   deps: SandboxDeps,
   signal: AbortSignal,
 ): Promise<{ control: Control; tools: Tools }> {
-  const { runner, env, gate, clock } = deps;
+  const { program, runner, env, gate, clock, scratch } = deps;
   return await gate.hold(async () => {
     signal.throwIfAborted();
-    const control = new Control(await runner.start(argv, { env }), clock);
+    // conmon 2.1 (podman 4.3) leaves a file named "oom" where it was started when the kernel ends something inside.
+    const cwd = program.engine === "podman" ? scratch : undefined;
+    const control = new Control(await runner.start(argv, { env, cwd }), clock);
     try {
       const tools = await setUp(control, name, spec, signal);
       oddVariables(spec.env, tools.bash !== "");
       return { control, tools };
     } catch (error) {
       await undo(control, name, deps);
-      throw error instanceof LineEnded ? neverUp(deps.program.engine, control, spec, await control.ended) : error;
+      throw error instanceof LineEnded ? neverUp(program.engine, control, spec, await control.ended) : error;
     }
   });
 }

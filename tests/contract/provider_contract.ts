@@ -582,6 +582,7 @@ line"; printf b > "$(printf 'b\\377d')"; touch -- -rf '*' 'a b'; ln -s /nowhere 
     }
     assert.equal(result.oomKilled, true);
     assert.equal((await run(box, "true")).oomKilled, false, "and only for the command that it struck");
+    assert.equal(existsSync("oom"), false, "nothing is left where we were started");
   },
   "a full process table is survived or named, in bounded time": async ({ open }) => {
     await using box = await open();
