@@ -9,6 +9,7 @@ import { join } from "node:path";
 import { Buffer } from "node:buffer";
 import { setImmediate } from "node:timers/promises";
 import { errno, HarborError, messageOf } from "../lib/errors.ts";
+import { Refusals } from "../lib/files/refusals.ts";
 import { staysInside } from "../lib/files/tar.ts";
 import { walkTree } from "../lib/files/tree.ts";
 import type { Collected, DownloadLimits, DownloadReport, HostTree } from "../lib/sandbox/provider.ts";
@@ -17,7 +18,6 @@ const { O_RDONLY, O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW, O_NONBLOCK, O_DIRECTORY
 const FOLDER = O_RDONLY | O_DIRECTORY | O_NOFOLLOW;
 const CHUNK = 1024 * 1024;
 const MAX_LINKS = 40;
-const REFUSALS_KEPT = 100;
 
 /** A path below an open folder. */
 const below = (fd: number, name: string): string => `/proc/self/fd/${fd}/${name}`;
@@ -264,8 +264,7 @@ class Outgoing {
   #files = 0;
   #bytes = 0;
   #entries = 0;
-  #refused: { path: string; reason: string }[] = [];
-  #refusedMore = 0;
+  #refusals = new Refusals();
   #links = new Map<string, string>();
 
   constructor(private readonly to: string, private readonly limits: DownloadLimits) {}
@@ -370,15 +369,11 @@ class Outgoing {
   }
 
   refuse(path: string, reason: string): void {
-    if (this.#refused.length < REFUSALS_KEPT) this.#refused.push({ path, reason });
-    else this.#refusedMore++;
+    this.#refusals.add(path, reason);
   }
 
   report(): DownloadReport {
-    const refused = this.#refusedMore === 0
-      ? this.#refused
-      : [...this.#refused, { path: "…", reason: `${this.#refusedMore} more entries were left out` }];
-    return { files: this.#files, bytes: this.#bytes, refused };
+    return { files: this.#files, bytes: this.#bytes, refused: this.#refusals.list() };
   }
 }
 

@@ -14,6 +14,7 @@ import { Buffer } from "node:buffer";
 import * as tar from "tar-stream";
 import { errno, HarborError, messageOf } from "../errors.ts";
 import { reasonOf } from "./reason.ts";
+import { Refusals } from "./refusals.ts";
 import { walkTree } from "./tree.ts";
 
 /** A folder of this machine, as it is to appear in the sandbox. */
@@ -273,14 +274,11 @@ export async function unpackInto(
   return into.report();
 }
 
-const REFUSALS_KEPT = 100;
-
 class Unpacking {
   #files = 0;
   #bytes = 0;
   #entries = 0;
-  #refused: { path: string; reason: string }[] = [];
-  #refusedMore = 0;
+  #refusals = new Refusals();
   /** Path → target of every symbolic link seen; made at the end. */
   #links = new Map<string, string>();
   #made = new Set<string>();
@@ -403,15 +401,11 @@ class Unpacking {
   }
 
   refuse(path: string, reason: string): void {
-    if (this.#refused.length < REFUSALS_KEPT) this.#refused.push({ path, reason });
-    else this.#refusedMore++;
+    this.#refusals.add(path, reason);
   }
 
   report(): DownloadReport {
-    const refused = this.#refusedMore === 0
-      ? this.#refused
-      : [...this.#refused, { path: "…", reason: `${this.#refusedMore} more entries were left out` }];
-    return { files: this.#files, bytes: this.#bytes, refused };
+    return { files: this.#files, bytes: this.#bytes, refused: this.#refusals.list() };
   }
 }
 
