@@ -9,6 +9,10 @@ import type { Emit } from "../events.ts";
 import type { Clock } from "../runtime/clock.ts";
 import type { Runner } from "../runtime/runner.ts";
 import type { DownloadLimits, DownloadReport, HostTree } from "../files/tar.ts";
+import type { ImageConfig } from "../images/config.ts";
+import type { Registry } from "../registry/registry.ts";
+import type { ImageStore, StoredImage } from "../store/store.ts";
+import type { Group, GroupSpec } from "./group.ts";
 import type { Owner } from "./owner.ts";
 
 export type { DownloadLimits, DownloadReport, HostTree };
@@ -29,8 +33,11 @@ export interface Limits {
 export interface ImageNeed {
   taskId: string;
   source:
-    /** `docker_image`, as written. */
-    | { kind: "named"; reference: string }
+    /**
+     * An image by name: `docker_image` as written, a pinned base, a built `hb__…`. `aliases` are other names under
+     * which this machine may hold the same image (the spelling in the Dockerfile, a bundle's), tried in order.
+     */
+    | { kind: "named"; reference: string; aliases?: string[] }
     /** environment/Dockerfile; `tag` is `hb__<context hash>`. */
     | { kind: "dockerfile"; context: string; dockerfile: string; tag: string; buildTimeoutMs: number }
     /** No image and no Dockerfile: only `host` can take it. */
@@ -45,6 +52,8 @@ export interface ImageNeed {
 export interface PreparedImage {
   /** What rows and summary say: the reference that was started, `hb__…` when built, `host` on this machine's root. */
   reference: string;
+  /** RUN lines of an overlay Dockerfile, applied at seed in order (task-format §6.4). */
+  overlay?: OverlayLine[];
   /** Image configuration: working directory ("/" when unset), environment, user ("" = root), entrypoint. */
   workdir: string;
   env: Record<string, string>;
@@ -54,6 +63,28 @@ export interface PreparedImage {
   notes: string[];
   /** The provider's own data; nobody else looks inside. */
   handle?: unknown;
+}
+
+/** One RUN line with the state that was in effect where it stands. */
+export interface OverlayLine {
+  command: string;
+  /** 1-based line of the Dockerfile. */
+  line: number;
+  workdir: string;
+  env: Record<string, string>;
+  /** "" is root. */
+  user: string;
+}
+
+/** An image that a provider has on this machine, told without asking any network. */
+export interface LocalImage {
+  /** `sha256:…` of its configuration blob. */
+  configDigest: string;
+  /** References by digest that registries gave it, canonical; empty for one that was only ever local. */
+  repoDigests: string[];
+  config: ImageConfig;
+  /** `os/arch`. */
+  platform: string;
 }
 
 export interface SandboxSpec {
@@ -234,6 +265,14 @@ export interface ProviderDeps {
   emit: Emit;
   /** The run's own folder on node-local disk (lib/sandbox/scratch.ts), for temp files, sockets and mounts; made and removed by the command. */
   scratch: string;
+  /** Nothing may be asked of any network: no pulls, no builds (--offline). */
+  offline?: boolean;
+  /** Our own image store, for providers that start from it or take images from it. */
+  store?: ImageStore;
+  /** Where images come from that are not on this machine, for providers without an engine. */
+  registry?: Registry;
+  /** `os/arch` of the run (`builds.platform`). */
+  platform?: string;
   /** Overrides below `sandbox.<name>.` (`network`, `run`, …), as given. */
   options: Readonly<Record<string, unknown>>;
 }
@@ -255,6 +294,12 @@ export interface SandboxProvider {
    * "task.unsupported" for a variable that no command can have.
    */
   open(spec: SandboxSpec, signal: AbortSignal): Promise<Sandbox>;
+  /** What it has under a name, without any network; undefined when it has none. */
+  local?(reference: string, signal: AbortSignal): Promise<LocalImage | undefined>;
+  /** Makes an image of our store startable under `names`: once, checked by its configuration digest. */
+  takeIn?(image: StoredImage, store: ImageStore, names: string[], signal: AbortSignal): Promise<void>;
+  /** Sandboxes that belong together; absent where this provider has none (a Compose task is refused at prepare). */
+  openGroup?(spec: GroupSpec, signal: AbortSignal): Promise<Group>;
   /** What is ours on this machine. */
   list(filter: OwnerFilter, signal: AbortSignal): Promise<Leftover[]>;
   /** Removes what dead owners left. */
