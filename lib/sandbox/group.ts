@@ -10,12 +10,29 @@ export interface GroupSpec {
   /** Capture key of the episode. */
   episode: string;
   network: Network;
-  /** Named volumes of the group, by the name in the Compose file. */
+  /** Named volumes of the group, by the name in the Compose file. A new one gets the image's files at its first target. */
   volumes: string[];
 }
 
+/**
+ * What not every engine can give a member, spelled as Compose does. A provider lists what its groups lack, and lib/compose
+ * refuses a file that asks for it, at prepare.
+ */
+export type MemberFeature =
+  | "cap_add"
+  | "cap_drop"
+  | "gpus"
+  | "hostname"
+  | "init"
+  | "read_only"
+  | "security_opt"
+  | "shm_size"
+  | "stop_signal"
+  | "tmpfs"
+  | "ulimits";
+
 export type ServiceMount =
-  /** A staged copy below the run's scratch, never the task's own folder. */
+  /** A staged copy below the run's scratch, a file or a folder, never the task's own; writable ones are the episode's own. */
   | { kind: "bind"; source: string; target: string; readOnly: boolean }
   | { kind: "volume"; name: string; target: string; readOnly: boolean; noCopy: boolean }
   | { kind: "scratch"; target: string }
@@ -32,6 +49,8 @@ export interface MemberSpec {
   mounts: ServiceMount[];
   extraHosts: Record<string, string>;
   capAdd: string[];
+  capDrop: string[];
+  noNewPrivileges: boolean;
   hostname?: string;
   shmBytes?: number;
   ulimits: Record<string, { soft: number; hard: number }>;
@@ -59,6 +78,8 @@ export type ServiceState = { state: "running" } | { state: "ended"; exitCode: nu
 export interface Service {
   readonly name: string;
   state(signal: AbortSignal): Promise<ServiceState>;
+  /** Resolves when its own process ended: one long question to the engine, so that nobody has to poll (F6). */
+  ended(signal: AbortSignal): Promise<{ exitCode: number | null }>;
   /** Runs a probe or a hook in it, as its own user and in its working directory unless told otherwise. */
   exec(command: Command, signal: AbortSignal): Promise<ExecResult>;
   /** The end of what it printed. */

@@ -12,7 +12,7 @@ import type { DownloadLimits, DownloadReport, HostTree } from "../files/tar.ts";
 import type { ImageConfig } from "../images/config.ts";
 import type { Registry } from "../registry/registry.ts";
 import type { ImageStore, StoredImage } from "../store/store.ts";
-import type { Group, GroupSpec } from "./group.ts";
+import type { Group, GroupSpec, MemberFeature } from "./group.ts";
 import type { Owner } from "./owner.ts";
 
 export type { DownloadLimits, DownloadReport, HostTree };
@@ -59,6 +59,8 @@ export interface PreparedImage {
   env: Record<string, string>;
   user: string;
   entrypoint: string[];
+  /** The configuration as recorded or inspected: a Compose service takes command, ports and health check from it. */
+  config?: ImageConfig;
   /** Everything that was not done as the task asked (RUN lines left out, limits not enforced, …). */
   notes: string[];
   /** The provider's own data; nobody else looks inside. */
@@ -300,6 +302,8 @@ export interface SandboxProvider {
   takeIn?(image: StoredImage, store: ImageStore, names: string[], signal: AbortSignal): Promise<void>;
   /** Sandboxes that belong together; absent where this provider has none (a Compose task is refused at prepare). */
   openGroup?(spec: GroupSpec, signal: AbortSignal): Promise<Group>;
+  /** What its groups cannot give a member; a Compose file that asks for it is refused at prepare. */
+  readonly groupLacks?: readonly MemberFeature[];
   /** What is ours on this machine. */
   list(filter: OwnerFilter, signal: AbortSignal): Promise<Leftover[]>;
   /** Removes what dead owners left. */
