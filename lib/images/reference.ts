@@ -27,7 +27,8 @@ export interface Reference {
 const COMPONENT = /^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*$/;
 const TAG = /^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$/;
 const DIGEST = /^sha256:[0-9a-f]{64}$/;
-const HOST = /^(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(?::\d{1,5})?$/;
+/** `host`, `host:port` or `[v6]:port`. */
+export const HOST = /^(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(?::\d{1,5})?$/;
 
 /** Throws HarborError "usage" that names the part which is wrong. */
 export function parseReference(written: string): Reference {
@@ -49,7 +50,7 @@ export function parseReference(written: string): Reference {
   const [first, ...rest] = path.split("/") as [string, ...string[]];
   const hasHost = rest.length > 0 && (/[.:]/.test(first) || first === "localhost");
   if (hasHost && !HOST.test(first)) refuse(`'${first}' is not a host`);
-  const host = !hasHost || HUB_NAMES.has(first) ? HUB : first;
+  const host = hasHost ? registryHost(first) : HUB;
   let repository = hasHost ? rest.join("/") : path;
   if (repository === "") refuse("it names no repository");
   if (host === HUB && !repository.includes("/")) repository = `library/${repository}`;
@@ -65,6 +66,12 @@ export function parseReference(written: string): Reference {
     ...(tag !== undefined ? { tag } : digest === undefined && { tag: "latest" }),
     ...(digest !== undefined && { digest }),
   };
+}
+
+/** The common name of a registry's host: all of Docker Hub's are `docker.io`; host names know no case. */
+export function registryHost(name: string): string {
+  const host = name.toLowerCase();
+  return HUB_NAMES.has(host) ? HUB : host;
 }
 
 /** One spelling for equal references: `docker.io/library/debian:12`, with the digest when there is one. */
