@@ -36,8 +36,9 @@ export interface ImageNeed {
     /**
      * An image by name: `docker_image` as written, a pinned base, a built `hb__…`. `aliases` are other names under
      * which this machine may hold the same image (the spelling in the Dockerfile, a bundle's), tried in order.
+     * `configDigest` (`sha256:…`, from records) tells whether an image found under another name is the one that is meant.
      */
-    | { kind: "named"; reference: string; aliases?: string[] }
+    | { kind: "named"; reference: string; aliases?: string[]; configDigest?: string }
     /** environment/Dockerfile; `tag` is `hb__<context hash>`. */
     | { kind: "dockerfile"; context: string; dockerfile: string; tag: string; buildTimeoutMs: number }
     /** No image and no Dockerfile: only `host` can take it. */
@@ -52,6 +53,8 @@ export interface ImageNeed {
 export interface PreparedImage {
   /** What rows and summary say: the reference that was started, `hb__…` when built, `host` on this machine's root. */
   reference: string;
+  /** The name under which this machine holds it, where that is another one. */
+  alias?: string;
   /** RUN lines of an overlay Dockerfile, applied at seed in order (task-format §6.4). */
   overlay?: OverlayLine[];
   /** Image configuration: working directory ("/" when unset), environment, user ("" = root), entrypoint. */
@@ -221,6 +224,8 @@ export interface Capabilities {
   limits: "enforced" | "partly" | "none";
   users: "any" | "own-id-only";
   build: boolean;
+  /** Several sandboxes on a network of their own, who know each other by name (openGroup). */
+  groups?: boolean;
   gpu: boolean;
   /** Version of the engine or of util-linux. */
   version: string;
