@@ -22,6 +22,7 @@ export type Code =
   | "store.corrupt" // a results file holds what we did not write
   | "store.locked" // another run holds the results folder
   | "store.mismatch" // --resume onto the results of something else
+  | "bundle.invalid" // a bundle folder is half written, broken or from a newer version
   | "aborted";
 
 export interface ErrorFacts {
