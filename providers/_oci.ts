@@ -10,6 +10,7 @@ import type {
   Diagnosis,
   ImageNeed,
   Leftover,
+  LocalImage,
   OwnerFilter,
   PreparedImage,
   ProviderDeps,
@@ -24,10 +25,12 @@ import type { SandboxDeps } from "./_oci_deps.ts";
 import { diagnosis } from "./_oci_diagnose.ts";
 import { type BuildDeps, builtImage } from "./_oci_dockerfile.ts";
 import type { Engine } from "./_oci_engine.ts";
-import { type ImageHandle, namedImage } from "./_oci_image.ts";
+import { type ImageHandle, inspectImage, localImage } from "./_oci_image.ts";
 import { heldLimits, holdOf } from "./_oci_limits.ts";
+import { type NamedDeps, namedImage, namesOf } from "./_oci_named.ts";
 import { type EngineOptions, readOptions } from "./_oci_options.ts";
 import { endOrphans, ownerVariable } from "./_oci_orphans.ts";
+import { Pulls } from "./_oci_pull.ts";
 import { OciSandbox } from "./_oci_sandbox.ts";
 import { startContainer } from "./_oci_start.ts";
 
@@ -41,6 +44,7 @@ export class OciProvider implements SandboxProvider {
   readonly #images = new Shared<PreparedImage>();
   readonly #sandboxDeps: SandboxDeps;
   readonly #buildDeps: BuildDeps;
+  readonly #namedDeps: NamedDeps;
 
   /** Its `env` goes to every client as it is (inheritedEnv()). */
   private readonly deps: ProviderDeps;
@@ -61,6 +65,13 @@ export class OciProvider implements SandboxProvider {
       gate: new Gate(engine.concurrency),
     };
     this.#buildDeps = { ...this.#sandboxDeps, builder: engine.builder };
+    const pulls = new Pulls(this.#sandboxDeps, deps.platform);
+    this.#namedDeps = {
+      ...this.#sandboxDeps,
+      offline: deps.offline ?? false,
+      platform: deps.platform,
+      pull: (reference, signal) => pulls.get(reference, signal),
+    };
   }
 
   diagnose(signal: AbortSignal, depth: "quick" | "thorough" = "thorough"): Promise<Diagnosis> {
@@ -85,15 +96,22 @@ export class OciProvider implements SandboxProvider {
         `${taskId} asks for ${need.limits.gpus} GPU(s): ${this.name} offers none here`,
       );
     }
-    const key = source.kind === "named" ? source.reference : source.tag;
+    const key = source.kind === "named" ? JSON.stringify(source) : source.tag;
     const image = await this.#images.get(
       key,
       () =>
         source.kind === "named"
-          ? namedImage(this.#sandboxDeps, source.reference, signal)
+          ? namedImage(this.#namedDeps, source, signal)
           : builtImage(this.#buildDeps, source, signal, emit),
     );
     return { ...image, notes: [...image.notes, ...heldLimits(need.limits, this.name, facts).notes] };
+  }
+
+  async local(reference: string, signal: AbortSignal): Promise<LocalImage | undefined> {
+    for (const name of namesOf(this.name, { kind: "named", reference })) {
+      const image = await inspectImage(this.#sandboxDeps, name, signal);
+      if (image !== undefined) return localImage(image);
+    }
   }
 
   async open(spec: SandboxSpec, signal: AbortSignal): Promise<Sandbox> {

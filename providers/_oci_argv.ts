@@ -107,7 +107,11 @@ export const listArgv = (
 
 export const imageArgv = ({ path }: Program, reference: string): string[] => [path, "image", "inspect", reference];
 
-export const pullArgv = ({ path }: Program, reference: string): string[] => [path, "pull", "-q", reference];
+export const pullArgv = (
+  { path }: Program,
+  reference: string,
+  platform?: string,
+): string[] => [path, "pull", "-q", ...(platform === undefined ? [] : ["--platform", platform]), reference];
 
 export const copyInArgv = ({ path }: Program, name: string): string[] => [path, "cp", "-", `${name}:/`];
 

@@ -1,27 +1,33 @@
-/** Images by name: what is there as the engine resolves the name is used as it is, what is not is pulled. */
+/** What an engine says about an image that it has. */
 import { HarborError } from "../lib/errors.ts";
+import { envOf, type ImageConfig, platformOf } from "../lib/images/config.ts";
+import { canonical, parseReference, pinnedTo, type Reference } from "../lib/images/reference.ts";
 import type { RunResult } from "../lib/runtime/runner.ts";
-import { decisiveLine, type EngineFailure, engineFailure, saysAbsent } from "../lib/sandbox/failure.ts";
-import type { PreparedImage } from "../lib/sandbox/provider.ts";
-import { fullReference, imageArgv, pullArgv } from "./_oci_argv.ts";
+import { decisiveLine, engineFailure, saysAbsent } from "../lib/sandbox/failure.ts";
+import type { LocalImage, PreparedImage } from "../lib/sandbox/provider.ts";
+import { imageArgv } from "./_oci_argv.ts";
 import type { SandboxDeps } from "./_oci_deps.ts";
-
-const PULL_MS = 1_800_000;
 
 /** What runArgv() starts. */
 export interface ImageHandle {
   id: string;
 }
 
-interface Inspected {
+/** The part of `image inspect` that matters (docker 20.10 to 28, podman 4.3). */
+export interface Inspected {
+  /**
+   * docker: `sha256:` and the digest of the configuration, or of the manifest or index where images lie in containerd
+   * (`Descriptor` is there then); podman: the digest of the configuration without a prefix.
+   */
   Id: string;
+  Descriptor?: unknown;
   RepoDigests?: string[] | null;
-  Config?: {
-    Env?: string[] | null;
-    WorkingDir?: string;
-    User?: string;
-    Entrypoint?: string[] | string | null;
-  };
+  Os?: string;
+  Architecture?: string;
+  RootFS?: { Layers?: string[] | null };
+  Config?: ImageConfig;
+  /** podman keeps it here and not in Config. */
+  Healthcheck?: ImageConfig["Healthcheck"];
   /** podman repeats the user here and leaves it out of Config when empty. */
   User?: string;
 }
@@ -85,77 +91,85 @@ function seen({ ended, exitCode, stdout, stderr }: RunResult, engine: string): S
 
 function firstOf(inspected: string): Inspected | undefined {
   try {
-    return (JSON.parse(inspected) as Inspected[])[0];
+    const [image] = JSON.parse(inspected) as [Inspected?];
+    // podman before 5 writes an entrypoint as one text in some answers.
+    const entrypoint: unknown = image?.Config?.Entrypoint;
+    return typeof entrypoint === "string"
+      ? { ...image!, Config: { ...image!.Config, Entrypoint: [entrypoint] } }
+      : image;
   } catch {
     return undefined;
   }
 }
 
-/** Throws "image.failed". */
-export async function namedImage(deps: SandboxDeps, reference: string, signal: AbortSignal): Promise<PreparedImage> {
-  const present = await inspectImage(deps, reference, signal);
-  if (present !== undefined) return prepared(present, pinned(present, reference));
-  const { program, runner, env, gate } = deps;
-  const argv = pullArgv(program, program.engine === "podman" ? fullReference(reference) : reference);
-  const pulled = await gate.hold(() => runner.run(argv, { env, signal, deadlineMs: PULL_MS }));
-  signal.throwIfAborted();
-  if (pulled.exitCode !== 0 || pulled.ended === "deadline") throw pullFailed(reference, pulled);
-  const image = await inspectImage(deps, reference, signal) ??
-    await inspectImage(deps, fullReference(reference), signal);
-  if (image === undefined) {
-    throw new HarborError("image.failed", `Image ${reference} was pulled, yet ${program.path} does not know it`);
-  }
-  return prepared(image, pinned(image, reference));
+/** What is known of it, for records: what docker adds of the container that an image was built in is left out. */
+export function localImage(image: Inspected): LocalImage {
+  const { Entrypoint, Env, Cmd, User, WorkingDir, ExposedPorts, Healthcheck, Volumes } = image.Config ?? {};
+  return {
+    configDigest: configDigestOf(image) ?? image.Id,
+    repoDigests: (image.RepoDigests ?? []).map(parsed).filter((one) => one !== undefined && one.host !== "localhost")
+      .map((one) => canonical(one!)),
+    config: {
+      Entrypoint: Entrypoint ?? null,
+      Cmd: Cmd ?? null,
+      Env: Env ?? null,
+      User: User ?? image.User ?? "",
+      WorkingDir: WorkingDir ?? "",
+      ExposedPorts: ExposedPorts ?? null,
+      Healthcheck: Healthcheck ?? image.Healthcheck ?? null,
+      Volumes: Volumes ?? null,
+    },
+    platform: platformOfImage(image),
+  };
 }
 
-function pullFailed(reference: string, pulled: RunResult): HarborError {
-  const failure = engineFailure(pulled.stderr);
-  const why = pulled.ended === "deadline"
-    ? `the pull did not end within ${PULL_MS / 1000} s`
-    : failure?.line ?? decisiveLine(pulled.stderr);
-  return new HarborError("image.failed", `Image ${reference} is not on this machine and cannot be pulled: ${why}`, {
-    hint: pullHint(failure?.kind, reference),
-    details: { reference, kind: failure?.kind ?? null },
-  });
-}
+/** `sha256:…`; undefined where the engine knows images by something else (docker with its images in containerd). */
+export const configDigestOf = ({ Id, Descriptor }: Inspected): string | undefined =>
+  Descriptor ? undefined : Id.startsWith("sha256:") ? Id : `sha256:${Id}`;
 
-function pullHint(kind: EngineFailure["kind"] | undefined, reference: string): string {
-  switch (kind) {
-    case "rate-limited":
-      return "log in to the registry, or wait: it limits pulls by address";
-    case "image-denied":
-    case "no-image":
-      return `check the name, or log in if the registry hides it; a local image must be tagged ${reference}`;
-    case "unreachable":
-      return "no way to the registry from here: load the image by hand (docker load, podman load) and run again";
-    default:
-      return "pull it by hand to see all that the engine says";
-  }
-}
+/** `os/arch`. */
+export const platformOfImage = ({ Os = "linux", Architecture = "" }: Inspected): string =>
+  platformOf({ os: Os, architecture: Architecture });
 
 /** By digest where the image came from a registry, so that a row says exactly what ran. */
-function pinned(image: Inspected, reference: string): string {
-  const repository = reference.replace(/@sha256:.*$/, "").replace(/:[^/:]*$/, "");
-  const own = image.RepoDigests?.find((digest) => {
-    const name = digest.slice(0, digest.indexOf("@"));
-    return name === repository || name === fullReference(repository);
-  });
-  return own ?? reference;
+export function pinned(image: Inspected, reference: string): string {
+  const own = parsed(reference);
+  if (own === undefined || own.digest !== undefined) return reference;
+  const given = image.RepoDigests?.map(parsed).find((digest) => sameRepository(digest, own));
+  return given === undefined ? reference : pinnedTo(own, given.digest!);
+}
+
+/**
+ * Whether an image found under another name can be the one that a digest names: not when a registry gave it other
+ * digests in the same repository and never this one.
+ */
+export function agrees(image: Inspected, reference: string): boolean {
+  const own = parsed(reference);
+  if (own?.digest === undefined) return true;
+  const known = (image.RepoDigests ?? []).map(parsed).filter((digest) => sameRepository(digest, own));
+  return known.length === 0 || known.some((digest) => digest!.digest === own.digest);
+}
+
+const sameRepository = (one: Reference | undefined, other: Reference): boolean =>
+  one?.host === other.host && one.repository === other.repository;
+
+function parsed(reference: string): Reference | undefined {
+  try {
+    return parseReference(reference);
+  } catch {
+    return undefined; // an image id, or a name that only this engine takes
+  }
 }
 
 /** What its configuration says, for a row and for whoever starts it. */
 export function prepared(image: Inspected, reference: string): PreparedImage {
-  const config = image.Config ?? {};
-  const entrypoint = config.Entrypoint ?? [];
+  const { config } = localImage(image);
   return {
     reference,
     workdir: config.WorkingDir || "/",
-    env: Object.fromEntries((config.Env ?? []).map((line) => {
-      const at = line.indexOf("=");
-      return at < 0 ? [line, ""] : [line.slice(0, at), line.slice(at + 1)];
-    })),
-    user: config.User ?? image.User ?? "",
-    entrypoint: typeof entrypoint === "string" ? [entrypoint] : entrypoint,
+    env: envOf(config),
+    user: config.User ?? "",
+    entrypoint: config.Entrypoint ?? [],
     notes: [],
     handle: { id: image.Id } satisfies ImageHandle,
   };

@@ -39,9 +39,11 @@ const PODMAN_INFO = {
   host: { cpus: 2, cgroupVersion: "v2", cgroupControllers: ["cpu", "memory", "pids"], security: { rootless: true } },
   version: { Version: "4.3.1" },
 };
+const AA = `sha256:${"a".repeat(64)}`;
+const BB = `sha256:${"b".repeat(64)}`;
 const IMAGE = {
   Id: "sha256:1f",
-  RepoDigests: ["python@sha256:aa"],
+  RepoDigests: [`python@${AA}`],
   Config: { Env: ["A=b=c"], WorkingDir: "/w", User: "u", Entrypoint: ["/e"] },
 };
 const json = (value: unknown): Partial<RunResult> => ({ stdout: JSON.stringify(value) });
@@ -160,7 +162,7 @@ test("prepare() uses what is there without a pull, pinned where its digest is kn
     provider.prepare(named("python:3.12"), never, () => {}),
   ]);
   assert.deepEqual(image, {
-    reference: "python@sha256:aa",
+    reference: `library/python@${AA}`,
     workdir: "/w",
     env: { A: "b=c" },
     user: "u",
@@ -221,9 +223,8 @@ test("prepare() looks twice before it doubts an image, and pulls only what the e
 
 test("prepare() tells why an image cannot be pulled, and asks again the next time", async () => {
   const rows: [Partial<RunResult>, RegExp, RegExp][] = [
-    [{ exitCode: 1, stderr: "toomanyrequests: You have reached your pull rate limit." }, /rate limit/, /log in/],
     [{ exitCode: 1, stderr: "Error response from daemon: pull access denied for none" }, /denied/, /check the name/],
-    [{ exitCode: 1, stderr: "dial tcp: lookup x: no such host" }, /no such host/, /load the image by hand/],
+    [{ exitCode: 1, stderr: "dial tcp: lookup x: no such host" }, /no such host/, /docker load/],
     [{ ended: "deadline", exitCode: 143 }, /did not end within/, /by hand/],
   ];
   for (const [reply, why, hint] of rows) {
@@ -242,6 +243,127 @@ test("prepare() tells why an image cannot be pulled, and asks again the next tim
       });
     }
   }
+});
+
+test("E17: a registry that limits is asked three times in all, whatever is wanted from it afterwards", async () => {
+  const absent = { exitCode: 1, stderr: "Error: No such image" };
+  const limited = { exitCode: 1, stderr: "toomanyrequests: You have reached your pull rate limit." };
+  using runner = new FakeRunner().expect(/^docker info/, json(DOCKER_INFO)).expect(/image inspect one$/, absent);
+  for (let attempt = 0; attempt < 3; attempt++) runner.expect(/^docker pull -q one$/, limited);
+  runner.expect(/image inspect library\/two:1$/, absent);
+  const provider = dockerProvider(hurried(runner));
+  for (const reference of ["one", "library/two:1"]) {
+    await assert.rejects(provider.prepare(named(reference), never, () => {}), {
+      code: "image.failed",
+      message: /rate limit/,
+      hint: /log in to docker\.io/,
+    });
+  }
+});
+
+test("prepare() finds an image under another name of it, and never takes another image for it", async () => {
+  const pin = `library/python@${AA}`;
+  const absent = { exitCode: 1, stderr: "Error: No such image" };
+  const alias = `localhost/gym-harbor/python:${"b".repeat(16)}`;
+  const loaded = { Id: BB, RepoDigests: [], Os: "linux", Architecture: "amd64", Config: {} };
+  const moved = { ...loaded, RepoDigests: [`python@${BB}`] };
+  const rows: [string, string | undefined, [string, object | undefined][], string | undefined][] = [
+    ["by its pin", undefined, [[pin, loaded]], undefined],
+    ["by the spelling of the Dockerfile", undefined, [[pin, undefined], ["python:3.12", loaded]], "python:3.12"],
+    ["by the name of a bundle", BB, [[pin, undefined], [alias, loaded]], alias],
+    ["the tag moved on: pulled", undefined, [[pin, undefined], ["python:3.12", moved]], ""],
+    ["another configuration: pulled", AA, [[pin, undefined], [
+      `localhost/gym-harbor/python:${"a".repeat(16)}`,
+      undefined,
+    ], [
+      "python:3.12",
+      loaded,
+    ]], ""],
+  ];
+  for (const [when, configDigest, looks, startedAs] of rows) {
+    using runner = new FakeRunner().expect(/^docker info/, json(DOCKER_INFO));
+    for (const [name, image] of looks) {
+      runner.expect(new RegExp(`image inspect ${name}$`), image === undefined ? absent : json([image]));
+    }
+    if (startedAs === "") runner.expect(/^docker pull -q library/).expect(/image inspect library/, json([loaded]));
+    const source = { kind: "named" as const, reference: pin, aliases: ["python:3.12"], configDigest };
+    const image = await dockerProvider(deps(runner)).prepare(named("", { source }), never, () => {});
+    assert.equal(image.reference, pin, when);
+    assert.equal(image.alias, startedAs || undefined, when);
+  }
+});
+
+test("offline nothing is pulled: prepare() says what is missing and what brings it", async () => {
+  for (const reference of ["python:3.12", "hb__0123456789abcdef0123456789abcdef"]) {
+    using runner = new FakeRunner().expect(/^docker info/, json(DOCKER_INFO)).expect(/image inspect/, {
+      exitCode: 1,
+      stderr: "Error: No such image",
+    });
+    const provider = dockerProvider({ ...deps(runner), offline: true });
+    await assert.rejects(provider.prepare(named(reference), never, () => {}), {
+      code: "image.failed",
+      message: new RegExp(`Image ${reference} is not`),
+      hint: /gym-harbor bundle import/,
+      details: { reference, missing: reference },
+    });
+  }
+});
+
+test("E18: an image of another platform is named before it is started", async () => {
+  using runner = new FakeRunner().expect(/^docker info/, json(DOCKER_INFO))
+    .expect(/image inspect x$/, json([{ ...IMAGE, Os: "linux", Architecture: "arm64" }]));
+  const provider = dockerProvider({ ...deps(runner), platform: "linux/amd64" });
+  await assert.rejects(provider.prepare(named("x"), never, () => {}), {
+    message: "x resolved to linux/arm64, not linux/amd64",
+  });
+});
+
+test("local() tells what the engine has, in the words of records", async () => {
+  using runner = new FakeRunner()
+    .expect(
+      /^docker image inspect python:3.12$/,
+      json([{ ...IMAGE, Id: BB, Os: "linux", Architecture: "amd64", Config: { ...IMAGE.Config, Hostname: "build" } }]),
+    )
+    .expect(/^docker image inspect none$/, { exitCode: 1, stderr: "Error: No such image: none" });
+  const provider = dockerProvider(deps(runner));
+  assert.deepEqual(await provider.local!("python:3.12", never), {
+    configDigest: BB,
+    repoDigests: [`docker.io/library/python@${AA}`],
+    config: {
+      Entrypoint: ["/e"],
+      Cmd: null,
+      Env: ["A=b=c"],
+      User: "u",
+      WorkingDir: "/w",
+      ExposedPorts: null,
+      Healthcheck: null,
+      Volumes: null,
+    },
+    platform: "linux/amd64",
+  });
+  assert.equal(await provider.local!("none", never), undefined);
+});
+
+test("local() knows podman's ways: bare digests, its own names and its short ones", async () => {
+  using runner = new FakeRunner()
+    .expect(/^podman image inspect docker.io\/library\/python:3.12$/, { exitCode: 125, stderr: "image not known" })
+    .expect(
+      /^podman image inspect python:3.12$/,
+      json([{
+        Id: BB.slice(7),
+        RepoDigests: [`localhost/python@${AA}`],
+        User: "u",
+        Os: "linux",
+        Architecture: "arm64",
+        Healthcheck: { Test: ["CMD", "true"] },
+        Config: {},
+      }]),
+    );
+  const found = await podmanProvider(deps(runner)).local!("docker.io/library/python:3.12", never);
+  assert.deepEqual(
+    [found?.configDigest, found?.repoDigests, found?.platform, found?.config.User, found?.config.Healthcheck],
+    [BB, [], "linux/arm64", "u", { Test: ["CMD", "true"] }],
+  );
 });
 
 test("prepare() builds what is absent once, and says why a build failed and where all of it is", async () => {
