@@ -18,6 +18,13 @@ export interface StoredImage {
   platform: string;
 }
 
+/** An entry of a store that cannot be used. */
+export interface StoreFault {
+  names: string[];
+  manifestDigest: string;
+  reason: string;
+}
+
 export interface ImageStore {
   /** Absolute folder. */
   readonly folder: string;
@@ -28,6 +35,10 @@ export interface ImageStore {
   has(digest: string): boolean;
   /** Absolute path of a blob, whether it is there or not. */
   blobPath(digest: string): string;
+  /** A manifest, an index or a configuration, checked against its digest. Throws "image.failed" when absent or damaged. */
+  readBlob(digest: string): Uint8Array;
+  /** Entries that are not whole or cannot be read, which find() and list() leave out. */
+  faults(): Promise<StoreFault[]>;
   /**
    * Takes a blob in: written beside its place, checked against digest and size, moved there in one step. A partial
    * download of another process or time is gone on with (`source` is asked from that offset). Throws "image.failed".

@@ -1,0 +1,276 @@
+/**
+ * Our image store as a folder: an OCI image layout that several processes, users and machines may share. index.json is
+ * merged under a lock and replaced in one step, so that no name is lost and a reader sees the old or the new one. A
+ * store that cannot be written (a bundle on read-only media) can be read; one that is not there yet is empty.
+ */
+import { accessSync, closeSync, constants, existsSync, fsyncSync, mkdirSync, openSync, readFileSync } from "node:fs";
+import { dirname, join, resolve } from "node:path";
+import { z } from "zod";
+import { errno, HarborError, messageOf } from "../errors.ts";
+import { writeAtomic } from "../files/atomic.ts";
+import { lockFile } from "../files/lock.ts";
+import { ImageFile, platformName, platformOf } from "../images/config.ts";
+import { type Descriptor, MEDIA, type RemoteImage } from "../registry/registry.ts";
+import type { Clock } from "../runtime/clock.ts";
+import { Blobs, type BlobSource, digestOf } from "./blobs.ts";
+import { absentBlob, unwritableStore } from "./damage.ts";
+import {
+  digestIn,
+  emptyIndex,
+  indexDigestOf,
+  type IndexEntry,
+  IndexFile,
+  nameKey,
+  namesOf,
+  withImage,
+} from "./index_file.ts";
+import type { ImageStore, StoredImage, StoreFault } from "./store.ts";
+
+const LAYOUT = `{"imageLayoutVersion":"1.0.0"}\n`;
+const INDEX_WAIT_MS = 120_000;
+
+export interface StoreOptions {
+  clock: Clock;
+  /** Nothing is written, also where it could be. Default: whether the folder can be written decides. */
+  readOnly?: boolean;
+}
+
+/** Opens the store in `folder`, which is made by the first that is written. Throws nothing; what is wrong shows in use. */
+export function openStore(folder: string, options: StoreOptions): LayoutStore {
+  const path = resolve(folder);
+  return new LayoutStore(path, options.readOnly ?? !writable(path), options.clock);
+}
+
+function writable(folder: string): boolean {
+  let at = folder;
+  while (!existsSync(at) && at !== dirname(at)) at = dirname(at);
+  try {
+    accessSync(at, constants.W_OK | constants.X_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+const Manifest = z.looseObject({
+  mediaType: z.string().optional(),
+  config: z.looseObject({ mediaType: z.string(), digest: z.string(), size: z.number() }),
+  layers: z.array(z.looseObject({ mediaType: z.string(), digest: z.string(), size: z.number() })),
+});
+
+/** What lies behind an entry of the index, immutable: named by its digest. */
+type Content = Pick<StoredImage, "manifest" | "config" | "layers" | "file" | "platform">;
+
+/** One entry of index.json, resolved as far as that goes. */
+interface Known {
+  names: string[];
+  indexDigest?: string;
+  content: Content;
+}
+
+export class LayoutStore implements ImageStore {
+  readonly #blobs: Blobs;
+  #contents = new Map<string, Content>();
+
+  constructor(readonly folder: string, readonly readOnly: boolean, private readonly clock: Clock) {
+    this.#blobs = new Blobs(folder, readOnly, clock);
+  }
+
+  has(digest: string): boolean {
+    return this.#blobs.has(digest);
+  }
+
+  blobPath(digest: string): string {
+    return this.#blobs.path(digest);
+  }
+
+  readBlob(digest: string): Uint8Array {
+    return this.#blobs.read(digest);
+  }
+
+  async take(descriptor: Descriptor, source: BlobSource, signal: AbortSignal): Promise<void> {
+    this.#refuseReadOnly(`Cannot take ${descriptor.digest}`);
+    await this.#blobs.take(descriptor, source, signal);
+  }
+
+  // deno-lint-ignore require-await -- answers with a promise, also when it throws
+  async find(reference: string, platform: string): Promise<StoredImage | undefined> {
+    const wanted = platformName(platform);
+    const named = digestIn(reference);
+    const key = named?.alone ? undefined : nameKey(reference);
+    const matches = (known: Known): boolean => {
+      if (named === undefined) return known.names.includes(key!);
+      const { manifest, config } = known.content;
+      return [manifest.digest, known.indexDigest, named.alone ? config.digest : undefined].includes(named.digest) ||
+        known.names.some((name) => name.endsWith(`@${named.digest}`));
+    };
+    // A fault in an entry that is not asked for must not hide the one that is.
+    const candidates = this.#entries((entry) => named !== undefined || namesOf(entry).includes(key!));
+    const found = candidates.findLast((known) => known.content.platform === wanted && matches(known));
+    return found && this.#gaps(found.content).length === 0 ? imageOf(found) : undefined;
+  }
+
+  // deno-lint-ignore require-await -- as above
+  async list(): Promise<StoredImage[]> {
+    return this.#entries(() => true, () => {}).filter(({ content }) => this.#gaps(content).length === 0).map(imageOf);
+  }
+
+  // deno-lint-ignore require-await -- as above
+  async faults(): Promise<StoreFault[]> {
+    const faults: StoreFault[] = [];
+    const known = this.#entries(() => true, (entry, error) => {
+      faults.push({ names: namesOf(entry), manifestDigest: entry.digest, reason: messageOf(error) });
+    });
+    for (const { names, content } of known) {
+      const missing = this.#gaps(content);
+      if (missing.length === 0) continue;
+      faults.push({ names, manifestDigest: content.manifest.digest, reason: `missing blobs: ${missing.join(", ")}` });
+    }
+    return faults;
+  }
+
+  async add(
+    image: Pick<RemoteImage, "manifest" | "manifestBytes" | "indexDigest">,
+    names: string[],
+  ): Promise<StoredImage> {
+    this.#refuseReadOnly("Cannot add an image");
+    const { manifest, manifestBytes, indexDigest } = image;
+    const found = digestOf(manifestBytes);
+    if (found !== manifest.digest) {
+      throw new HarborError("image.failed", `Cannot add the manifest ${manifest.digest}: its bytes are ${found}`);
+    }
+    this.#blobs.put(manifestBytes);
+    const content = this.#content({ ...manifest, size: manifestBytes.length });
+    const missing = this.#gaps(content);
+    if (missing.length > 0) throw absentBlob(missing[0]!, this.blobPath(missing[0]!));
+    const merged = await this.update((index) =>
+      withImage(index, { manifest: content.manifest, indexDigest, platform: content.platform, names }, platformIn)
+    );
+    const entry = merged.manifests.findLast(({ digest }) => digest === manifest.digest)!;
+    return imageOf({ names: namesOf(entry), content });
+  }
+
+  /** Replaces index.json by what `change` makes of it, under the lock. Throws "image.failed". */
+  async update(change: (index: IndexFile) => IndexFile): Promise<IndexFile> {
+    this.#refuseReadOnly("Cannot change index.json");
+    try {
+      mkdirSync(this.folder, { recursive: true });
+      using _lock = await lockFile(join(this.folder, "index.json.lock"), { clock: this.clock, waitMs: INDEX_WAIT_MS });
+      if (!existsSync(join(this.folder, "oci-layout"))) await writeAtomic(join(this.folder, "oci-layout"), LAYOUT);
+      syncFolder(join(this.folder, "blobs", "sha256"));
+      const changed = change(this.#index());
+      await writeAtomic(join(this.folder, "index.json"), JSON.stringify(changed, null, 2) + "\n");
+      return changed;
+    } catch (cause) {
+      throw unwritableStore("Cannot change index.json", this.folder, cause);
+    }
+  }
+
+  #index(): IndexFile {
+    const path = join(this.folder, "index.json");
+    let text: string;
+    try {
+      text = readFileSync(path, "utf8");
+    } catch (cause) {
+      if (errno(cause) === "ENOENT") return emptyIndex();
+      throw new HarborError("image.failed", `Cannot read ${path}: ${messageOf(cause)}`, { cause });
+    }
+    try {
+      return IndexFile.parse(JSON.parse(text));
+    } catch (cause) {
+      throw new HarborError("image.failed", `${path} is not the index of an OCI image layout`, {
+        cause,
+        hint: "remove or mend that file; blobs that are here will not be fetched again",
+      });
+    }
+  }
+
+  /**
+   * Entries of index.json that `isWanted`, indexes among them opened. `onFault` is told what cannot be read; without it
+   * the error is thrown. Attestations and artifacts are no images.
+   */
+  #entries(isWanted: (entry: IndexEntry) => boolean, onFault?: (entry: IndexEntry, error: unknown) => void): Known[] {
+    const open = (entry: IndexEntry, names: string[], indexDigest: string | undefined, depth: number): Known[] => {
+      try {
+        if (entry.platform?.os === "unknown") return [];
+        if (isIndex(entry.mediaType)) {
+          const inner = IndexFile.parse(JSON.parse(new TextDecoder().decode(this.readBlob(entry.digest))));
+          // Of a multi-platform index only what was taken along is here.
+          const here = inner.manifests.filter(({ digest }) => depth < MAX_DEPTH && this.has(digest));
+          return here.flatMap((one) => open(one, names, entry.digest, depth + 1));
+        }
+        return [{ names, indexDigest, content: this.#content(entry) }];
+      } catch (error) {
+        if (onFault === undefined) throw error;
+        onFault(entry, error);
+        return [];
+      }
+    };
+    return this.#index().manifests.filter(isWanted).flatMap((entry) =>
+      open(entry, namesOf(entry), indexDigestOf(entry), 0)
+    );
+  }
+
+  #content({ mediaType, digest, size }: Descriptor): Content {
+    const known = this.#contents.get(digest);
+    if (known !== undefined) return known;
+    const manifest = parseBlob(Manifest, digest, this.readBlob(digest), "an image manifest");
+    const file = parseBlob(ImageFile, manifest.config.digest, this.readBlob(manifest.config.digest), "a configuration");
+    const { diff_ids } = file.rootfs;
+    if (diff_ids.length !== manifest.layers.length) {
+      const counts = `${manifest.layers.length} layers, its configuration ${diff_ids.length}`;
+      throw new HarborError("image.failed", `The manifest ${digest} has ${counts}`);
+    }
+    const content: Content = {
+      manifest: { mediaType, digest, size },
+      config: plain(manifest.config),
+      layers: manifest.layers.map((layer, index) => ({ ...plain(layer), diffId: diff_ids[index]! })),
+      file,
+      platform: platformOf(file),
+    };
+    this.#contents.set(digest, content);
+    return content;
+  }
+
+  /** Blobs of an image that are not here, or not whole. */
+  #gaps({ manifest, config, layers }: Content): string[] {
+    return [manifest, config, ...layers].filter(({ digest, size }) => this.#blobs.size(digest) !== size)
+      .map(({ digest }) => digest);
+  }
+
+  #refuseReadOnly(doing: string): void {
+    if (!this.readOnly) return;
+    throw new HarborError("image.failed", `${doing}: the image store ${this.folder} is read-only`, {
+      hint: "choose one that can be written: --image-store DIR",
+    });
+  }
+}
+
+const MAX_DEPTH = 4;
+
+const isIndex = (mediaType: string): boolean => mediaType === MEDIA.ociIndex || mediaType === MEDIA.dockerList;
+
+const plain = ({ mediaType, digest, size }: Descriptor): Descriptor => ({ mediaType, digest, size });
+
+const platformIn = ({ platform }: IndexEntry): string | undefined => platform && platformOf(platform);
+
+const imageOf = ({ names, content }: Known): StoredImage => ({ names, ...content });
+
+function parseBlob<S extends z.ZodType>(schema: S, digest: string, bytes: Uint8Array, what: string): z.infer<S> {
+  try {
+    return schema.parse(JSON.parse(new TextDecoder().decode(bytes)));
+  } catch (cause) {
+    throw new HarborError("image.failed", `The blob ${digest} is not ${what}`, { cause, details: { digest } });
+  }
+}
+
+/** The names of the blobs are on disk before the index speaks of them. */
+function syncFolder(folder: string): void {
+  if (!existsSync(folder)) return;
+  const file = openSync(folder, "r");
+  try {
+    fsyncSync(file);
+  } finally {
+    closeSync(file);
+  }
+}
