@@ -51,14 +51,39 @@ export class Gate {
   }
 
   async hold<T>(work: () => Promise<T>): Promise<T> {
+    using _place = await this.enter();
+    return await work();
+  }
+
+  /** A place for as long as it is not disposed of (which may happen twice). Rejects with the signal's reason. */
+  async enter(signal?: AbortSignal): Promise<Disposable> {
+    signal?.throwIfAborted();
     if (this.#free > 0) this.#free--;
-    else await new Promise<void>((admit) => this.#waiting.push(admit));
-    try {
-      return await work();
-    } finally {
-      const next = this.#waiting.shift();
-      if (next !== undefined) next();
-      else this.#free++;
-    }
+    else await this.#turn(signal);
+    let held = true;
+    return {
+      [Symbol.dispose]: () => {
+        if (!held) return;
+        held = false;
+        const next = this.#waiting.shift();
+        if (next !== undefined) next();
+        else this.#free++;
+      },
+    };
+  }
+
+  #turn(signal: AbortSignal | undefined): Promise<void> {
+    return new Promise<void>((resolve, reject) => {
+      const leave = () => {
+        this.#waiting.splice(this.#waiting.indexOf(admit), 1);
+        reject(signal!.reason);
+      };
+      const admit = () => {
+        signal?.removeEventListener("abort", leave);
+        resolve();
+      };
+      signal?.addEventListener("abort", leave, { once: true });
+      this.#waiting.push(admit);
+    });
   }
 }
