@@ -4,6 +4,41 @@ import type { ImageConfig } from "./config.ts";
 
 export type BuildToolName = "docker" | "buildah" | "podman" | "namespace";
 
+/** What a failed build was, as `details.class` of its error (spec §4.6). */
+export type BuildFailure =
+  | "registry-limit" // too many requests to a registry: nothing else should be asked of it now
+  | "credentials" // a registry refused the push or the pull
+  | "network" // a registry cannot be reached, or is broken for now
+  | "disk" // the builder's storage is full: no further build can work either
+  | "platform" // the image is of, or needs, another platform than this machine runs
+  | "timeout"
+  | "build"; // the Dockerfile's own fault
+
+/** `registries.<host>.…` */
+export interface RegistryOption {
+  /** Plain HTTP, or a certificate that nobody vouches for. */
+  insecure?: boolean;
+  /** Asked first, in this order, on the same path: `https://mirror.local`, `http://…` or `host[:port][/prefix]`. */
+  mirrors?: string[];
+}
+
+/** The part of `builds.*` and `registries.*` that decides who builds, and how (spec §4.1). */
+export interface BuilderOptions {
+  tool?: BuildToolName;
+  /** Images are pushed below it; unset: they stay on this machine. */
+  repository?: string;
+  /** `os/arch[/variant]`. */
+  platform: string;
+  /** More tries of pushes and pulls of base images, on network errors and 5xx alone; first pause, then doubled. */
+  retries?: number;
+  retryDelayMs?: number;
+  /** Images built by podman may stay on this machine. Default: when podman runs them. */
+  allowLocalPodman?: boolean;
+  /** Where buildah keeps its storage. */
+  storageDir?: string;
+  registries?: Readonly<Record<string, RegistryOption>>;
+}
+
 /** One build, settled: what is read, what comes out. Pure data. */
 export interface BuildRequest {
   /** Absolute folder. */
@@ -42,8 +77,11 @@ export interface BuiltImage {
 
 export interface Builder {
   readonly tool: BuildToolName;
-  /** Tries what the plan needs. Throws HarborError "machine.lacks" or "engine.missing" with the text of spec §4. */
-  preflight(plan: { heredocs: boolean; platform: string }, signal: AbortSignal): Promise<void>;
+  /**
+   * Tries what the plan needs; returns what is worth a warning before the first build. Throws HarborError
+   * "machine.lacks" or "engine.missing" with the text of spec §4.
+   */
+  preflight(plan: { heredocs: boolean; platform: string }, signal: AbortSignal): Promise<string[]>;
   /** Builds, checks the platform, pushes. Throws "image.failed" whose message is the task's reason (spec §4.6). */
   build(request: BuildRequest, signal: AbortSignal, emit: Emit): Promise<BuiltImage>;
   /** Whether an image that a record names is still in this tool's store. */
