@@ -1,5 +1,6 @@
 /** What builds an image from a context; providers/builders/ has one per tool. */
 import type { Emit } from "../events.ts";
+import type { RegistrySettings } from "../registry/settings.ts";
 import type { ImageConfig } from "./config.ts";
 
 export type BuildToolName = "docker" | "buildah" | "podman" | "namespace";
@@ -13,14 +14,6 @@ export type BuildFailure =
   | "platform" // the image is of, or needs, another platform than this machine runs
   | "timeout"
   | "build"; // the Dockerfile's own fault
-
-/** `registries.<host>.…` */
-export interface RegistryOption {
-  /** Plain HTTP, or a certificate that nobody vouches for. */
-  insecure?: boolean;
-  /** Asked first, in this order, on the same path: `https://mirror.local`, `http://…` or `host[:port][/prefix]`. */
-  mirrors?: string[];
-}
 
 /** The part of `builds.*` and `registries.*` that decides who builds, and how (spec §4.1). */
 export interface BuilderOptions {
@@ -36,7 +29,7 @@ export interface BuilderOptions {
   allowLocalPodman?: boolean;
   /** Where buildah keeps its storage. */
   storageDir?: string;
-  registries?: Readonly<Record<string, RegistryOption>>;
+  registries?: RegistrySettings;
 }
 
 /** One build, settled: what is read, what comes out. Pure data. */
