@@ -10,6 +10,8 @@ export interface GroupSpec {
   /** Capture key of the episode. */
   episode: string;
   network: Network;
+  /** Everyone who will be started, `main` among them: an engine without a name server tells each where the others will be. */
+  members: { service: string; aliases: string[] }[];
   /** Named volumes of the group, by the name in the Compose file. A new one gets the image's files at its first target. */
   volumes: string[];
 }
