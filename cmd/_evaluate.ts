@@ -17,6 +17,7 @@ import { closing } from "../lib/report/closing.ts";
 import { screen } from "../lib/report/screen.ts";
 import { lines, TABLE_HEADER, tableLine } from "../lib/report/table.ts";
 import type { TaskRecord } from "../lib/report/summary.ts";
+import { prepareFor } from "./_prepare.ts";
 import { type RunPaths, runPaths } from "../lib/rollouts/paths.ts";
 import { runConfig } from "../lib/rollouts/run_config.ts";
 import { sourceLabel } from "../lib/rollouts/rows.ts";
@@ -142,6 +143,7 @@ function episodeDeps(ctx: Context, sandboxes: RunSandboxes, input: RunInput): Ev
     emit: sandboxes.emit,
     owner: sandboxes.owner,
     scratch: sandboxes.scratch,
+    prepare: (tasks, provider, signal) => prepareFor(provider, tasks, ctx, sandboxes.emit, signal),
     hostEnv: ctx.env,
     version: versionFacts().version,
     digestOf: ({ task }) => Promise.resolve().then(() => input.digestNow(task)),

@@ -27,7 +27,7 @@ import type { Owner } from "../sandbox/owner.ts";
 import type { SandboxProvider } from "../sandbox/provider.ts";
 import type { Task } from "../task/task.ts";
 import { type CopyDeps, TaskCopies } from "./copies.ts";
-import { NO_IMAGES, type PreparedImages, prepareImages } from "./images.ts";
+import { NO_IMAGES, type PreparedImages, type StartOf, takeUpImages } from "./images.ts";
 import { type EpisodePlan, expand, notInThisVersion, type PlannedTask } from "./plan.ts";
 import { schedule, type ScheduleDeps } from "./schedule.ts";
 import type { EpisodeSettings } from "./settings.ts";
@@ -64,6 +64,8 @@ export interface EvaluationDeps {
   clock: Clock;
   emit: Emit;
   owner: Owner;
+  /** Prepares the images of the tasks that are to run (lib/images/prepare.ts). */
+  prepare(tasks: readonly Task[], provider: SandboxProvider, signal: AbortSignal): Promise<StartOf>;
   /** Private folder of the run. */
   scratch: string;
   hostEnv: Readonly<Record<string, string | undefined>>;
@@ -173,9 +175,10 @@ class Desk implements AsyncDisposable {
     this.deps.emit({ kind: "note", text });
   }
 
-  prepare(tasks: readonly { task: Task }[], provider: SandboxProvider): Promise<PreparedImages> {
-    const { clock, emit } = this.deps;
-    return prepareImages(tasks.map(({ task }) => task), provider, this.run.concurrency, clock, emit, this.signal);
+  async prepare(chosen: readonly { task: Task }[], provider: SandboxProvider): Promise<PreparedImages> {
+    const tasks = chosen.map(({ task }) => task);
+    const startOf = await this.deps.prepare(tasks, provider, this.signal);
+    return await takeUpImages(tasks, startOf, provider, this.run.concurrency, this.deps, this.signal);
   }
 
   /** Takes an outcome of this run or of an earlier one into the summary. */

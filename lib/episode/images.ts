@@ -1,10 +1,11 @@
 /**
- * The images of a run, prepared before its first episode: what a sandbox cannot do is found here and leaves its task
- * out; an image that cannot be had fails its tasks' episodes and nobody else's. Every answer is kept for the run.
+ * The images of a run, taken up by its provider before the first episode: what a sandbox cannot do is found here and
+ * leaves its task out; an image that cannot be had fails its tasks' episodes and nobody else's. Every answer is kept for
+ * the run.
  */
 import { HarborError, isAbort } from "../errors.ts";
 import type { Emit } from "../events.ts";
-import { imageNeedOf } from "../images/plan.ts";
+import type { Start } from "../images/prepare.ts";
 import type { Clock } from "../runtime/clock.ts";
 import { pool } from "../runtime/pool.ts";
 import type { PreparedImage, SandboxProvider } from "../sandbox/provider.ts";
@@ -28,16 +29,19 @@ export const NO_IMAGES: PreparedImages = {
   references: [],
 };
 
+/** How each task's image is had, or why it is not (lib/images/prepare.ts). Throws what a plan may throw. */
+export type StartOf = (task: Task) => Start | HarborError;
+
 /** An image that was there is not news. */
 const WORTH_TELLING_MS = 1000;
 
 /** Asks the provider for the image of every task, a few at a time. Throws only the abort and faults of our own. */
-export async function prepareImages(
+export async function takeUpImages(
   tasks: readonly Task[],
+  startOf: StartOf,
   provider: SandboxProvider,
   concurrency: number,
-  clock: Clock,
-  emit: Emit,
+  { clock, emit }: { clock: Clock; emit: Emit },
   signal: AbortSignal,
 ): Promise<PreparedImages> {
   const answers = new Map<string, PreparedImage | HarborError>();
@@ -45,10 +49,12 @@ export async function prepareImages(
   let done = 0;
   const tell = (task: Task, text: string) =>
     emit({ kind: "prepare", step: "image", task: task.id, text: `${task.id}: ${text}`, done, total: tasks.length });
-  const prepare = async (task: Task): Promise<void> => {
+  const takeUp = async (task: Task): Promise<void> => {
     const started = clock.ticks();
     try {
-      const image = await provider.prepare(imageNeedOf(task), signal, emit);
+      const start = startOf(task);
+      if (start instanceof HarborError) throw start;
+      const image = start.finish(await provider.prepare(start.need, signal, emit));
       answers.set(task.id, image);
       done++;
       if (clock.ticks() - started > WORTH_TELLING_MS) tell(task, image.reference);
@@ -61,7 +67,7 @@ export async function prepareImages(
       tell(task, error.message.split("\n", 1)[0]!);
     }
   };
-  await pool(tasks, concurrency, prepare, signal);
+  await pool(tasks, concurrency, takeUp, signal);
   signal.throwIfAborted();
   const images = [...answers.values()].flatMap((answer) => (answer instanceof HarborError ? [] : [answer]));
   return {

@@ -15,7 +15,7 @@ import type { Clock } from "../runtime/clock.ts";
 import { randomWord } from "../runtime/random.ts";
 import { quoted } from "../runtime/runner.ts";
 import type { Owner } from "../sandbox/owner.ts";
-import type { PreparedImage, Sandbox, SandboxProvider } from "../sandbox/provider.ts";
+import type { PreparedImage, Sandbox, SandboxProvider, SandboxSpec } from "../sandbox/provider.ts";
 import { resolveTemplates, template } from "../task/env.ts";
 import type { Task } from "../task/task.ts";
 import { verify } from "../verifier/run.ts";
@@ -25,6 +25,7 @@ import { withEvidence } from "../sandbox/evidence.ts";
 import { endsRun, EpisodeFailure, type Stage, toFailure } from "./failures.ts";
 import { failed, resultRow } from "./outcome.ts";
 import { budgetSec, captureKey, type EpisodePlan, rolloutId, trialName } from "./plan.ts";
+import { applyOverlay } from "./overlay.ts";
 import { finishSeed, seedSpec } from "./seed.ts";
 import type { EpisodeSettings } from "./settings.ts";
 
@@ -87,7 +88,7 @@ export async function runEpisode(plan: EpisodePlan, deps: EpisodeDeps, signal: A
     await using box = guarded(await deps.provider.open(spec, cap), deps);
     state.box = box.sandbox;
     const attempt = { plan, deps, state, redactor, copy: taken.copy, image: spec.image, box: box.sandbox };
-    const outcome = redactor.value(await inSandbox(attempt, cap, signal));
+    const outcome = redactor.value(await inSandbox(attempt, spec, cap, signal));
     if (deps.keepFailed && isFailed(outcome)) keep(plan, box.sandbox, deps);
     tell(plan, deps, "cleaning");
     return outcome;
@@ -112,13 +113,21 @@ export interface Attempt {
 /**
  * From the ready sandbox to the outcome; the task's own budget runs from here. `cap` ends the episode, `signal` the run.
  */
-async function inSandbox(attempt: Attempt, cap: AbortSignal, signal: AbortSignal): Promise<Outcome> {
-  const { plan, deps, state, redactor, copy, image, box } = attempt;
+async function inSandbox(
+  opened: Attempt,
+  spec: SandboxSpec,
+  cap: AbortSignal,
+  signal: AbortSignal,
+): Promise<Outcome> {
+  const { plan, deps, state, redactor, copy, image } = opened;
   const { clock } = deps;
   const budgetMs = (budgetSec(plan.task, deps.settings) ?? Infinity) * 1000;
-  const ready = clock.ticks();
-  const limit = clock.deadline(budgetMs, cap);
+  let limit = cap;
   try {
+    const box = await applyOverlay(opened, spec, cap);
+    const attempt = { ...opened, box };
+    const ready = clock.ticks();
+    limit = clock.deadline(budgetMs, cap);
     const entrypoint = await finishSeed(attempt, limit);
     state.stage = "agent";
     tell(plan, deps, "agent");
@@ -156,7 +165,7 @@ async function inSandbox(attempt: Attempt, cap: AbortSignal, signal: AbortSignal
       const facts = { stage: state.stage, kind: "harbor:task_deadline", terminal: false } as const;
       return failed(plan, deps, state, new EpisodeFailure(message, facts));
     }
-    return failed(plan, deps, state, toFailure(await withEvidence(error, box), state.stage));
+    return failed(plan, deps, state, toFailure(await withEvidence(error, opened.box), state.stage));
   }
 }
 

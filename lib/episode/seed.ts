@@ -4,7 +4,7 @@
  */
 import { HarborError } from "../errors.ts";
 import { ending } from "../excerpt.ts";
-import { imageNeedOf } from "../images/plan.ts";
+import { startNeeds } from "../images/plan.ts";
 import { OURS, seedText } from "../verifier/stage.ts";
 import type { Running, SandboxSpec } from "../sandbox/provider.ts";
 import { refuseVariables } from "../sandbox/variables.ts";
@@ -13,6 +13,7 @@ import type { Task } from "../task/task.ts";
 import { EpisodeFailure } from "./failures.ts";
 import { awaitHealthy, entrypointArgv, failedEntrypoint, startEntrypoint } from "./health.ts";
 import { budgetSec, captureKey, type EpisodePlan } from "./plan.ts";
+import { BEFORE_OVERLAY } from "./overlay.ts";
 import type { Attempt, EpisodeDeps, State } from "./run.ts";
 
 /** Image, environment and limits of the sandbox; throws what seeding a row may fail with. */
@@ -40,17 +41,20 @@ export async function seedSpec(
   const image = await setUp(task, () => deps.imageOf(task, signal));
   state.image = image;
   const { environment } = task;
-  const { network, limits } = imageNeedOf(task);
+  const { network, limits } = startNeeds(task);
   const lifetimeSec = (budgetSec(task, settings) ?? settings.default_episode_timeout_seconds) +
-    settings.sandbox_ttl_slack_s;
+    settings.sandbox_ttl_slack_s + (image.overlay === undefined ? 0 : environment.build_timeout_sec);
   return {
     image,
     owner: deps.owner,
     episode: captureKey(plan),
     role: "agent",
-    env: { ...settings.sandbox_env, ...resolveTemplates(environment.env, deps.hostEnv, "environment.env") },
-    workdir: environment.workdir,
-    user: task.agent.user,
+    env: {
+      ...settings.sandbox_env,
+      ...image.declared,
+      ...resolveTemplates(environment.env, deps.hostEnv, "environment.env"),
+    },
+    ...(image.overlay === undefined ? { workdir: environment.workdir, user: task.agent.user } : BEFORE_OVERLAY),
     network,
     limits,
     ttlMs: lifetimeSec * 1000,

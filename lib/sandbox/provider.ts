@@ -64,6 +64,8 @@ export interface PreparedImage {
   entrypoint: string[];
   /** The configuration as recorded or inspected: a Compose service takes command, ports and health check from it. */
   config?: ImageConfig;
+  /** The part of `env` that a Dockerfile sets on an image that is started as it is: it goes into SandboxSpec.env. */
+  declared?: Record<string, string>;
   /** Everything that was not done as the task asked (RUN lines left out, limits not enforced, …). */
   notes: string[];
   /** The provider's own data; nobody else looks inside. */
