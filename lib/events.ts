@@ -10,6 +10,8 @@ export type Event =
   /** A failed episode's sandbox stays (--keep-failed); `enter` is the command that opens it. */
   | { kind: "kept"; task: string; enter: string }
   | { kind: "prepare"; step: "load" | "image"; task?: string; text: string; done: number; total: number }
+  /** An image on its way into our store: compressed bytes so far and in all, what was there already counted in. */
+  | { kind: "pull"; image: string; bytes: number; total: number; state: "begun" | "going" | "done" }
   | { kind: "build-output"; image: string; text: string }
   | { kind: "run-started"; episodes: number; tasks: number; concurrency: number; sandbox: string }
   | { kind: "phase"; episode: string; task: string; phase: Phase; at: number }

@@ -141,6 +141,8 @@ export function plainLine(event: Event, tally: Tally, options: ScreenOptions, li
       } on ${event.sandbox}, ${event.concurrency} at a time`;
     case "prepare":
       return live && !options.verbose ? null : visible(`prepare ${event.done}/${event.total}: ${event.text}`);
+    case "pull":
+      return pullLine(event, options);
     case "build-output":
       return options.verbose ? visible(event.text) : null;
     case "phase":
@@ -149,6 +151,14 @@ export function plainLine(event: Event, tally: Tally, options: ScreenOptions, li
       // On a terminal the counts are enough for what went well.
       return live && event.outcome === "scored" && event.reward! >= 1 ? null : finishedLine(event, tally);
   }
+}
+
+/** Where lines stay a pull is two of them at most; parts of it are for who looks at each. */
+function pullLine({ image, total, bytes, state }: Extract<Event, { kind: "pull" }>, { verbose }: ScreenOptions) {
+  const mib = (n: number) => (n / 2 ** 20).toFixed(1);
+  if (state === "begun") return visible(`pulling ${image} (${mib(total - bytes)} of ${mib(total)} MiB to fetch)`);
+  if (state === "done") return visible(`pulled ${image}`);
+  return verbose ? visible(`pulling ${image}: ${mib(bytes)} of ${mib(total)} MiB`) : null;
 }
 
 /** `hello`, or `hello#1` for a repeat; an episode is called `<task>-<repeat>` or `<task>-<repeat>-a<attempt>`. */
