@@ -15,8 +15,8 @@ import type {
   Sandbox,
   SandboxProvider,
 } from "../lib/sandbox/provider.ts";
-import { groupName, makeGroups, removeGroupsNow } from "./_host_limits.ts";
-import { type Machine, missingPrograms, PATH } from "./_host_machine.ts";
+import { groupName, makeGroups, removeGroupsNow } from "./_namespace_limits.ts";
+import { type Machine, missingPrograms, PATH } from "./_namespace_machine.ts";
 
 const OTHER_WAYS = "or use --sandbox podman, docker or, where the site offers it, apptainer";
 const ADMIN = "as administrator";
@@ -211,7 +211,7 @@ function limitsHold(): boolean {
 function capabilitiesOf(machine: Machine, version: string): Capabilities {
   return {
     networks: ["public", ...(machine.loopback === undefined ? [] : ["no-network" as const]), "host"],
-    limits: limitsHold() ? "enforced" : "partly",
+    limits: limitsHold() ? "enforced" : "watched",
     users: machine.ids === "own" ? "own-id-only" : "any",
     build: false,
     gpu: false,

@@ -9,7 +9,7 @@ import { HarborError, messageOf } from "../lib/errors.ts";
 import { walkTree } from "../lib/files/tree.ts";
 import { type Instruction, parseDockerfile, splitWords } from "../lib/task/dockerfile.ts";
 import { expandWord } from "../lib/task/dockerfile_mode.ts";
-import { PATH } from "./_host_machine.ts";
+import { PATH } from "./_namespace_machine.ts";
 import { withoutInstalls } from "./_host_installs.ts";
 
 export type Step =

@@ -1,64 +1,59 @@
 /**
- * The folders of a sandbox on this machine: what all of a provider share and what each has for itself, made by the plans
- * of _namespace_mounts.ts.
+ * The folders of a sandbox on this machine's root: what all of a provider share and what each has for itself, made by
+ * the plans of _namespace_mounts.ts.
  */
-import { chmodSync, copyFileSync, cpSync, existsSync, lstatSync, mkdirSync, symlinkSync, writeFileSync } from "node:fs";
+import { copyFileSync, cpSync, existsSync, lstatSync, mkdirSync, rmdirSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import type { Clock } from "../lib/runtime/clock.ts";
-import type { Runner } from "../lib/runtime/runner.ts";
-import type { Network, SandboxSpec } from "../lib/sandbox/provider.ts";
-import type { Machine } from "./_host_machine.ts";
-import type { Networks } from "./_host_networks.ts";
+import type { Network } from "../lib/sandbox/provider.ts";
 import type { Mask } from "./_host_private.ts";
 import type { HostView } from "./_host_view.ts";
-import { type Layer, type MountPlan, planMounts, planSkeleton, type Storage } from "./_namespace_mounts.ts";
+import type { Machine } from "./_namespace_machine.ts";
+import { type Layer, type MountPlan, planMounts, planSkeleton } from "./_namespace_mounts.ts";
+import type { Rootfs } from "./_namespace_open.ts";
+import { ownTools } from "./_namespace_tools.ts";
+import { makeFolderHere, makeTree } from "./_namespace_folders.ts";
+import type { Way } from "./_namespace_way.ts";
 
-/** How sandboxes are made here, as the last attempt that worked found out. */
-export interface Way {
-  storage: Storage;
-  sysfs: boolean;
-}
-
-export interface OpenRequest {
-  spec: SandboxSpec;
+export interface HostRoot {
   machine: Machine;
-  mask: Mask;
-  /** Prepared layers, topmost first. */
-  layers: Layer[];
-  way: Way;
-  network: Network;
-  networks: Networks | undefined;
-  /** Folder of this sandbox on this machine, empty. */
-  base: string;
-  folders: Folders;
-  id: string;
-  maxProcesses: number;
-  runner: Runner;
-  clock: Clock;
-}
-
-/** Folders that a provider's sandboxes share. Absolute. */
-export interface Folders {
+  view: HostView;
   /** The root folder that lies below every sandbox (makeSkeleton). */
   skeleton: string;
-  /** Control folders whose named pipes are ready for another sandbox. */
-  controls: string[];
-  /** Makes an empty control folder. */
-  makeControl(): string;
-  /** Takes a sandbox's folder out of the way now and removes it in its own time. */
-  discard(base: string): Promise<void>;
+  mask: Mask;
+  /** Prepared layers, topmost first. */
+  layers: readonly Layer[];
+  way: Way;
+  network: Network;
+}
+
+/** This machine's root, seen through overlays. */
+export function hostRootfs(request: HostRoot): Rootfs {
+  const { storage } = request.way;
+  const notes: string[] = [];
+  if (storage === "read-only") {
+    notes.push("files: this kernel refuses overlays, so this machine's folders are read-only inside");
+  }
+  if (storage === "memory") notes.push("files: what the task writes is kept in memory");
+  return {
+    storage,
+    tools: ownTools(request.machine.programs),
+    entry: { kind: "pivot" },
+    on: "this machine's root",
+    notes,
+    layOut: (base, control) => layOut(request, base, control),
+    started: (root) => rmdirSync(`${root}/.old`),
+  };
 }
 
 /** Makes a sandbox's own folders and its fstab. */
-export function layOut(request: OpenRequest, control: string): MountPlan {
-  const { base, machine, mask, way } = request;
-  const { skeleton } = request.folders;
+function layOut(request: HostRoot, base: string, control: string): MountPlan {
+  const { machine, view, mask, way, skeleton } = request;
   const plan = planMounts({
     base,
     control,
     skeleton,
     storage: way.storage,
-    folders: machine.view.folders,
+    folders: view.folders,
     lowers: (folder) => [
       ...request.layers.flatMap((layer) => layerFolder(layer, folder)),
       ...(existsSync(join(mask.layer, folder)) ? [join(mask.layer, folder)] : []),
@@ -70,17 +65,11 @@ export function layOut(request: OpenRequest, control: string): MountPlan {
     procEntries: machine.procEntries,
     sysPaths: machine.sysPaths,
   });
-  const tree = join(base, "tree");
-  mkdirSync(tree, { mode: 0o755 });
-  // In memory the same folders are made after the tmpfs stands over `tree`: they are copied from beside it.
-  const own = way.storage === "memory" ? join(base, "own") : tree;
-  if (own !== tree) mkdirSync(own, { mode: 0o755 });
-  for (const { path, mode } of plan.folders) makeFolderHere(join(own, path), mode);
+  makeTree(base, plan, way.storage);
   if (way.storage === "read-only") {
     const copy = { recursive: true, verbatimSymlinks: true, force: true };
-    cpSync(join(skeleton, "root"), join(tree, "root"), copy);
+    cpSync(join(skeleton, "root"), join(base, "tree/root"), copy);
   }
-  writeFileSync(join(base, "fstab"), plan.fstab);
   return plan;
 }
 
@@ -90,11 +79,6 @@ function layerFolder(layer: Layer, folder: string): string[] {
   if (key === undefined) return [];
   const path = layer[key] + folder.slice(key.length);
   return isFolder(path) ? [path] : [];
-}
-
-function makeFolderHere(path: string, mode: number): void {
-  mkdirSync(path);
-  chmodSync(path, mode); // whatever our umask is
 }
 
 /** Makes the root folder that all sandboxes of a provider share, and beside it an empty folder. */

@@ -12,8 +12,9 @@
  * reaps orphans and survives `kill -9 -1`. The end of its input is the end of the sandbox.
  */
 import { Buffer } from "node:buffer";
-import { shellQuote } from "../lib/runtime/runner.ts";
+import { quoted, shellQuote } from "../lib/runtime/runner.ts";
 import { CONTROL } from "./_namespace_mounts.ts";
+import type { Tools } from "./_namespace_tools.ts";
 
 /**
  * Docker's default set (20.10) without mknod (no devices cgroup stands behind it here) and, on a shared network,
@@ -54,10 +55,28 @@ export function rootEnterArgv(init: number, workdir: string, setpriv: string, sh
   return ["nsenter", "--target", String(init), ...joined, ...bounded, ...changed];
 }
 
+/** The way from this machine's root folder to the sandbox's. */
+export type Entry =
+  /** `tree/root` is the sandbox's root and shows this machine's own programs. */
+  | { kind: "pivot" }
+  /**
+   * `tree/root` holds nothing but programs of ours, and the sandbox's root at `box`. What still has all rights runs where
+   * no byte of an image can take part (a loader reads /etc/ld.so.preload of its root folder); `chroot` follows after
+   * they are given away. Whoever climbs out of it inside finds the folder of programs, read-only.
+   */
+  | {
+    kind: "through-tools";
+    box: string;
+    umount: readonly string[];
+    setpriv: readonly string[];
+    chroot: readonly string[];
+  };
+
 export interface InitRequest {
   base: string;
-  setpriv: string;
-  bash: string;
+  tools: Tools;
+  /** How this machine's root is let go of; see Entry. */
+  entry: Entry;
   /** argv that brings `lo` up; absent where the network namespace came with it up or is shared. */
   loopback?: readonly string[];
   /** Kilobytes for the tmpfs when writes stay in memory; undefined keeps them on disk. */
@@ -71,6 +90,8 @@ export interface InitRequest {
   ownUserNamespace: boolean;
   /** The sandbox ends by itself after this many seconds without a word from us. */
   ttlSeconds: number;
+  /** Name of the machine inside; undefined keeps this machine's. */
+  hostname?: string;
   /** Named pipes to make; none when the control folder has them from an earlier sandbox. */
   pipes: readonly string[];
 }
@@ -92,18 +113,27 @@ export function initProgram(request: InitRequest): string {
   if (request.pipes.length > 0) steps.push(`mkfifo -m 600 ${request.pipes.map(q).join(" ")}`);
   steps.push("mount --fstab fstab -a");
   if (request.loopback !== undefined) steps.push(request.loopback.map(q).join(" "));
-  steps.push("cd tree/root", "pivot_root . .old", "umount -l /.old");
-  steps.push(
-    `exec ${q(request.setpriv)} --bounding-set ${capabilitySet(request.sharedNetwork)} --inh-caps -all ` +
-      `${q(request.bash)} --norc --noprofile -c ${q(sessionProgram(request))} gym-harbor`,
-  );
+  if (request.hostname !== undefined) {
+    // The file is the machine's root's alone, also in a namespace of one's own; the program may not be installed.
+    const name = q(request.hostname);
+    steps.push(`{ hostname ${name} || echo ${name} >/proc/sys/kernel/hostname; } 2>/dev/null || :`);
+  }
+  const { entry, tools } = request;
+  const rights = ["--bounding-set", capabilitySet(request.sharedNetwork), "--inh-caps", "-all"];
+  const session = [...tools.bash, "--norc", "--noprofile", "-c", sessionProgram(request), "gym-harbor"];
+  steps.push("cd tree/root", "pivot_root . .old");
+  const words = entry.kind === "pivot" ? ["umount -l /.old", [...tools.setpriv, ...rights, ...session]] as const : [
+    quoted([...entry.umount, "-i", "-n", "-l", "/.old"]),
+    [...entry.setpriv, ...rights, ...entry.chroot, entry.box, ...session],
+  ] as const;
+  steps.push(words[0], `exec ${quoted(words[1])}`);
   return steps.join("\n");
 }
 
 /** Bash would end on these, PID 1 or not; commands get them back. */
 const IGNORED = "HUP INT QUIT ILL TRAP ABRT BUS FPE USR1 SEGV USR2 PIPE ALRM TERM XCPU XFSZ VTALRM SYS";
 
-function sessionProgram({ ttlSeconds, maxProcesses }: InitRequest): string {
+function sessionProgram({ ttlSeconds, maxProcesses, tools }: InitRequest): string {
   const limit = maxProcesses === undefined ? "" : `ulimit -u ${maxProcesses} 2>/dev/null\n`;
   return `set -m
 trap '' ${IGNORED}
@@ -125,7 +155,7 @@ while :; do
   [ "$SECONDS" -ge ${Math.max(1, Math.ceil(ttlSeconds))} ] && exit 0
   if [ "$status" != 0 ]; then
     [ -z "$kept" ] && exit 0
-    exec sleep "$((${Math.max(1, Math.ceil(ttlSeconds))} - SECONDS))" </dev/null >/dev/null 2>&1
+    exec ${quoted(tools.sleep)} "$((${Math.max(1, Math.ceil(ttlSeconds))} - SECONDS))" </dev/null >/dev/null 2>&1
   fi
   case $verb in
     E)
@@ -155,7 +185,7 @@ export interface LaunchRequest {
   cwd: string;
   /** Absent: as the sandbox's root. */
   account?: Account;
-  setpriv: string;
+  tools: Tools;
   /** Names of the two output pipes in the control folder. */
   stdout: string;
   stderr: string;
@@ -171,6 +201,9 @@ const SHELL_OWN = new Set(
     "SHELLOPTS SRANDOM UID _").split(" "),
 );
 
+/** Names that would reach into programs of ours on the way to the command: a loader obeys them. */
+const LOADER_OWN = /^(LD_|GLIBC_TUNABLES$)/;
+
 /** A script longer than this does not fit one argument of execve (MAX_ARG_STRLEN is 131,072 bytes). */
 const LONGEST_ARGUMENT = 100_000;
 
@@ -181,8 +214,9 @@ export function launcher(request: LaunchRequest): { launcher: string; script?: s
   const byEnv: string[] = [];
   for (const [name, value] of Object.entries(request.env)) {
     if (value.includes("\0")) continue;
-    if (/^[A-Za-z_][A-Za-z0-9_]*$/.test(name) && !SHELL_OWN.has(name)) lines.push(`export ${name}=${q(value)}`);
-    else if (name !== "" && !name.includes("=")) byEnv.push(q(`${name}=${value}`));
+    if (/^[A-Za-z_][A-Za-z0-9_]*$/.test(name) && !SHELL_OWN.has(name) && !LOADER_OWN.test(name)) {
+      lines.push(`export ${name}=${q(value)}`);
+    } else if (name !== "" && !name.includes("=")) byEnv.push(q(`${name}=${value}`));
   }
   lines.push(`cd -- ${q(request.cwd)} || { printf 'F %s cwd\\n' ${request.id}; exit 126; }`);
   lines.push("unset OLDPWD");
@@ -210,15 +244,16 @@ export function launcher(request: LaunchRequest): { launcher: string; script?: s
       script = own + request.run.script;
       redirect += ` 8<${CONTROL}/${request.id}.script`;
       // The dot keeps trailing newlines, which $( ) would eat.
-      command = `$shell -c 's=$(cat <&8; echo .); exec 8<&-; eval "\${s%.}"'`;
+      command = `$shell -c ${q(`s=$(${quoted(request.tools.cat)} <&8; echo .); exec 8<&-; eval "\${s%.}"`)}`;
     }
   }
-  if (byEnv.length > 0) command = `/usr/bin/env ${byEnv.join(" ")} ${command}`;
+  if (byEnv.length > 0) command = `${quoted(request.tools.env)} ${byEnv.join(" ")} ${command}`;
   if (request.account !== undefined) {
     const { uid, gid, groups } = request.account;
     const extra = groups.length > 0 ? `--groups ${groups.join(",")}` : "--clear-groups";
-    lines.push(`[ -x ${q(request.setpriv)} ] || { printf 'F %s setpriv\\n' ${request.id}; exit 126; }`);
-    command = `${q(request.setpriv)} --reuid ${uid} --regid ${gid} ${extra} ${command}`;
+    const setpriv = request.tools.setpriv;
+    lines.push(`[ -x ${q(setpriv[0]!)} ] || { printf 'F %s setpriv\\n' ${request.id}; exit 126; }`);
+    command = `${quoted(setpriv)} --reuid ${uid} --regid ${gid} ${extra} ${command}`;
   }
   lines.push(`exec ${redirect} >${CONTROL}/${request.stdout} 2>${CONTROL}/${request.stderr}`, `exec ${command}`);
   return { launcher: lines.join("\n") + "\n", ...(script !== undefined && { script }) };

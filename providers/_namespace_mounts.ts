@@ -14,7 +14,16 @@
 /** Where the control folder is visible inside: a bind that is read-only, for root only. */
 export const CONTROL = "/.gym-harbor";
 
-const DEVICES = ["null", "zero", "full", "random", "urandom", "tty"];
+export const DEVICES: readonly string[] = ["null", "zero", "full", "random", "urandom", "tty"];
+
+/** Links in /dev, absolute path → target. */
+export const DEVICE_LINKS: readonly [path: string, target: string][] = [
+  ["/dev/fd", "/proc/self/fd"],
+  ["/dev/stdin", "/proc/self/fd/0"],
+  ["/dev/stdout", "/proc/self/fd/1"],
+  ["/dev/stderr", "/proc/self/fd/2"],
+  ["/dev/ptmx", "pts/ptmx"],
+];
 
 /** What Docker 20.10 makes read-only and masks (its default OCI spec). */
 const PROC_READ_ONLY = ["bus", "fs", "irq", "sys", "sysrq-trigger"];
@@ -118,11 +127,7 @@ export function planSkeleton(request: SkeletonRequest): Skeleton {
     files: DEVICES.map((name) => `/dev/${name}`),
     links: [
       ...Object.entries(request.links),
-      ["/dev/fd", "/proc/self/fd"],
-      ["/dev/stdin", "/proc/self/fd/0"],
-      ["/dev/stdout", "/proc/self/fd/1"],
-      ["/dev/stderr", "/proc/self/fd/2"],
-      ["/dev/ptmx", "pts/ptmx"],
+      ...DEVICE_LINKS,
     ],
     copies: request.copies,
   };
@@ -145,8 +150,7 @@ export function planMounts(request: MountRequest): MountPlan {
   const lines: string[] = [];
   const up: MountPlan["up"] = {};
   const folders = ["root", "up", "wk"].map((path) => ({ path, mode: 0o755 }));
-  const add = (source: string, target: string, type: string, options: string) =>
-    lines.push([source, target, type, options].map(fstabWord).join(" ") + " 0 0");
+  const add = (...words: Parameters<typeof fstabLine>) => lines.push(fstabLine(...words));
   const overlay = (folder: string, key: string, lowers: readonly string[]) => {
     up[folder] = `up/${key}`;
     folders.push({ path: `up/${key}`, mode: 0o755 }, { path: `wk/${key}`, mode: 0o755 });
@@ -174,6 +178,31 @@ export function planMounts(request: MountRequest): MountPlan {
     }
   }
   add(request.control, root + CONTROL, "none", "bind,ro,nodev,nosuid");
+  lines.push(...kernelMounts({ ...request, root, none }));
+  return { fstab: lines.join("\n") + "\n", folders, up };
+}
+
+/** One line of fstab(5), fields escaped. */
+export function fstabLine(source: string, target: string, type: string, options: string): string {
+  return [source, target, type, options].map(fstabWord).join(" ") + " 0 0";
+}
+
+export interface KernelMounts {
+  /** Where the sandbox's root folder is mounted, absolute. */
+  root: string;
+  /** An empty folder, absolute. */
+  none: string;
+  sysfs: boolean;
+  ttyGroup: boolean;
+  procEntries: readonly string[];
+  sysPaths: readonly string[];
+}
+
+/** Devices, /proc and /sys with what of them is masked or read-only. */
+export function kernelMounts(request: KernelMounts): string[] {
+  const { root, none } = request;
+  const lines: string[] = [];
+  const add = (...words: Parameters<typeof fstabLine>) => lines.push(fstabLine(...words));
   for (const name of DEVICES) add(`/dev/${name}`, `${root}/dev/${name}`, "none", "bind");
   add("tmpfs", `${root}/dev/shm`, "tmpfs", "nosuid,nodev,mode=1777");
   const tty = request.ttyGroup ? ",gid=5" : "";
@@ -192,7 +221,7 @@ export function planMounts(request: MountRequest): MountPlan {
       add(none, root + path, "none", "bind,ro");
     }
   }
-  return { fstab: lines.join("\n") + "\n", folders, up };
+  return lines;
 }
 
 const parentOf = (path: string): string => path.slice(0, path.lastIndexOf("/")) || "/";

@@ -14,6 +14,7 @@ import { HeadTail } from "../lib/runtime/head_tail.ts";
 import type { Runner, Started } from "../lib/runtime/runner.ts";
 import type { Purpose } from "../lib/sandbox/provider.ts";
 import { type Account, launcher, type LaunchRequest } from "./_namespace_init.ts";
+import type { Tools } from "./_namespace_tools.ts";
 import { descendants, EXEC_ID, hostPid, killAll, membersOf, suspectsOf } from "./_namespace_tree.ts";
 
 /** How long a command that has ended may still have output on the way while others hold its pipes. */
@@ -66,7 +67,7 @@ export interface SessionDeps {
   clock: Clock;
   /** The control folder on this machine. */
   control: string;
-  setpriv: string;
+  tools: Tools;
   /** PID 1 of the sandbox as this machine counts it. */
   init: number;
 }
@@ -129,7 +130,7 @@ export class Session {
       env: { ...command.env, [EXEC_ID]: id },
       cwd: command.cwd,
       account: command.account,
-      setpriv: this.deps.setpriv,
+      tools: this.deps.tools,
       ...pair,
     });
     const path = join(this.deps.control, id);
@@ -285,7 +286,7 @@ export class Session {
     if (one.failure === "cwd") {
       throw new HarborError("sandbox.failed", `Cannot run a command in ${command.cwd}: no such folder in the sandbox`);
     }
-    const what = one.failure === "shell" ? "/bin/bash and /bin/sh do" : `${this.deps.setpriv} does`;
+    const what = one.failure === "shell" ? "/bin/bash and /bin/sh do" : `${this.deps.tools.setpriv[0]} does`;
     throw (this.#lost ??= new HarborError("sandbox.lost", `The sandbox is broken: ${what} not run in it any more`));
   }
 

@@ -40,7 +40,7 @@ export interface OciSandboxFacts {
   spec: SandboxSpec;
   tools: Tools;
   notes: readonly string[];
-  limits: "enforced" | "partly" | "none";
+  limits: Sandbox["limits"];
   network: Network;
 }
 
@@ -52,7 +52,7 @@ export class OciSandbox implements Sandbox {
   readonly enterArgv: readonly string[];
   readonly workdir: string;
   readonly notes: readonly string[];
-  readonly limits: "enforced" | "partly" | "none";
+  readonly limits: Sandbox["limits"];
   readonly network: Network;
   readonly #transfer: Transfer;
   readonly #end: End;

@@ -54,6 +54,8 @@ export async function makeProvider(name: ProviderName, deps: ProviderDeps): Prom
       return (await import("./docker.ts")).dockerProvider(deps);
     case "podman":
       return (await import("./podman.ts")).podmanProvider(deps);
+    case "namespace":
+      throw new HarborError("not-built", "--sandbox namespace: not in this version");
     case "host":
       return new (await import("./host.ts")).HostProvider(deps);
   }

@@ -17,7 +17,7 @@ import type { Owner } from "./owner.ts";
 
 export type { DownloadLimits, DownloadReport, HostTree };
 
-export type ProviderName = "docker" | "podman" | "host";
+export type ProviderName = "docker" | "podman" | "host" | "namespace";
 
 /** Network of a sandbox or phase, as task.toml spells it. `host` only by override (`++sandbox.host.network=host`). */
 export type Network = "public" | "no-network" | "host";
@@ -28,6 +28,12 @@ export interface Limits {
   storageMb?: number;
   gpus?: number;
 }
+
+/**
+ * How limits hold: by the kernel, by our own watching (CPU affinity, memory looked at several times a second), by the
+ * kernel for some of them, or not at all.
+ */
+export type LimitsHeld = "enforced" | "watched" | "partly" | "none";
 
 /** What a task needs to start from. Pure data made by lib/images/plan.ts. */
 export interface ImageNeed {
@@ -197,8 +203,7 @@ export interface Sandbox extends AsyncDisposable {
   readonly workdir: string;
   /** What was not as the task asked, including the image's notes. */
   readonly notes: readonly string[];
-  /** How limits hold here. */
-  readonly limits: "enforced" | "partly" | "none";
+  readonly limits: LimitsHeld;
   /** Network in effect, for the row. */
   readonly network: Network;
   /** Never throws for a failing command. Throws HarborError "sandbox.lost" when the sandbox is gone, "sandbox.failed" when the engine did not do it, "transfer.failed" for files, "task.unsupported" for a variable that no command can have. */
@@ -223,7 +228,7 @@ export interface Missing {
 
 export interface Capabilities {
   networks: Network[];
-  limits: "enforced" | "partly" | "none";
+  limits: LimitsHeld;
   users: "any" | "own-id-only";
   build: boolean;
   /** Several sandboxes on a network of their own, who know each other by name (openGroup). */

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { groupName, parseCgroups } from "../../providers/_host_limits.ts";
-import { hasForeignSockets } from "../../providers/_host_networks.ts";
-import { parseRequest, refusedAddress, upstreamFor } from "../../providers/_host_proxy.ts";
+import { groupName, parseCgroups } from "../../providers/_namespace_limits.ts";
+import { hasForeignSockets } from "../../providers/_namespace_networks.ts";
+import { parseRequest, refusedAddress, upstreamFor } from "../../providers/_namespace_proxy.ts";
 import {
   accountOf,
   capabilitySet,
@@ -10,6 +10,7 @@ import {
   launcher,
   type LaunchRequest,
 } from "../../providers/_namespace_init.ts";
+import { ownTools } from "../../providers/_namespace_tools.ts";
 import { membersOf, parseStat, type Suspect } from "../../providers/_namespace_tree.ts";
 
 const LAUNCH: LaunchRequest = {
@@ -17,7 +18,7 @@ const LAUNCH: LaunchRequest = {
   run: { script: "echo hi" },
   env: { A: "it's\n$x" },
   cwd: "/app",
-  setpriv: "/usr/bin/setpriv",
+  tools: ownTools({ setpriv: "/usr/bin/setpriv", bash: "/bin/bash" }),
   stdout: "0o",
   stderr: "0e",
 };
@@ -81,8 +82,8 @@ test("capabilitySet() never holds what makes host root of a sandbox's root", () 
 test("initProgram() drops rights before anything of a task can run, and never by a program entered later", () => {
   const program = initProgram({
     base: "/tmp/it's",
-    setpriv: "/usr/bin/setpriv",
-    bash: "/bin/bash",
+    tools: ownTools({ setpriv: "/usr/bin/setpriv", bash: "/bin/bash" }),
+    entry: { kind: "pivot" },
     loopback: ["ip", "link", "set", "lo", "up"],
     sharedNetwork: false,
     ownUserNamespace: false,

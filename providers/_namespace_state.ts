@@ -8,11 +8,11 @@ import { join } from "node:path";
 import type { Clock } from "../lib/runtime/clock.ts";
 import type { Runner } from "../lib/runtime/runner.ts";
 import { type Owner, startTime } from "../lib/sandbox/owner.ts";
-import { type Machine, PATH, USER_NAMESPACE } from "./_host_machine.ts";
+import { type Machine, PATH, USER_NAMESPACE } from "./_namespace_machine.ts";
 import { killAll } from "./_namespace_tree.ts";
 
 /** Folders of providers below a run's scratch folder: two of one run must not meet. */
-const FOLDER = /^host-[a-z0-9]{8}$/;
+const FOLDER = /^(host|namespace)-[a-z0-9]{8}$/;
 /** Folder of sandboxes in it. */
 export const BOXES = "boxes";
 
@@ -69,11 +69,11 @@ function unlockWork(base: string): void {
   }
 }
 
-/** Folders of all sandboxes below a run's scratch folder. */
-export function boxesIn(run: string): string[] {
-  return namesIn(run).filter((name) => FOLDER.test(name)).map((name) => join(run, name, BOXES)).flatMap((boxes) =>
-    namesIn(boxes).map((name) => join(boxes, name))
-  );
+/** Folders of all sandboxes below a run's scratch folder, of one provider or of all. */
+export function boxesIn(run: string, provider?: string): string[] {
+  return namesIn(run).filter((name) => provider === undefined || provider === FOLDER.exec(name)?.[1])
+    .filter((name) => FOLDER.test(name)).map((name) => join(run, name, BOXES))
+    .flatMap((boxes) => namesIn(boxes).map((name) => join(boxes, name)));
 }
 
 function namesIn(folder: string): string[] {

@@ -1,5 +1,5 @@
 /**
- * One running sandbox on this machine's root: its commands and files, what holds it, its end.
+ * One running sandbox in namespaces of its own: its commands and files, what holds it, its end.
  */
 import { mkdirSync, renameSync, rmSync } from "node:fs";
 import { availableParallelism } from "node:os";
@@ -23,14 +23,14 @@ import type {
   Running,
   Sandbox,
 } from "../lib/sandbox/provider.ts";
-import type { OpenRequest } from "./_host_layout.ts";
-import { type Groups, removeGroups, removeGroupsNow } from "./_host_limits.ts";
-import { PATH } from "./_host_machine.ts";
-import { type Network as HeldNetwork, proxyEnv } from "./_host_networks.ts";
-import { removeBaseNow } from "./_host_state.ts";
+import { type Groups, removeGroups, removeGroupsNow } from "./_namespace_limits.ts";
+import { PATH } from "./_namespace_machine.ts";
+import { type Network as HeldNetwork, proxyEnv } from "./_namespace_networks.ts";
+import { removeBaseNow } from "./_namespace_state.ts";
 import { collectFile, download, makeFolder, putTree } from "./_namespace_files.ts";
 import { type Account, accountOf, rootEnterArgv } from "./_namespace_init.ts";
 import { CONTROL, type Layer, type MountPlan } from "./_namespace_mounts.ts";
+import type { OpenRequest } from "./_namespace_open.ts";
 import type { Session } from "./_namespace_session.ts";
 import { descendants, killAll, memoryKb, residentKb } from "./_namespace_tree.ts";
 
@@ -41,12 +41,12 @@ const LONGEST_VARIABLE = 131_072;
 /** For transfers that have to run inside. */
 const INSIDE_MS = 600_000;
 
-export class HostSandbox implements Sandbox {
+export class NamespaceSandbox implements Sandbox {
   readonly id: string;
   readonly enterArgv: readonly string[];
   readonly workdir: string;
   readonly notes: readonly string[];
-  readonly limits: "enforced" | "partly" | "none";
+  readonly limits: Sandbox["limits"];
   readonly network: Network;
   readonly #root: string;
   #kept = false;
@@ -91,24 +91,23 @@ export class HostSandbox implements Sandbox {
     const asked = [spec.limits.memoryMb, spec.limits.cpus];
     const held_ = [groups.holds.memory, groups.holds.cpu];
     const open = asked.some((limit, at) => limit !== undefined && !held_[at]);
-    this.limits = open ? "partly" : "enforced";
+    this.limits = open ? "watched" : "enforced";
     this.notes = [...spec.image.notes, ...this.#ownNotes()];
     if (spec.limits.memoryMb !== undefined && !groups.holds.memory) this.#watch(spec.limits.memoryMb);
   }
 
   #ownNotes(): string[] {
-    const { spec, way, network } = this.request;
+    const { spec, rootfs, network } = this.request;
     const notes: string[] = [];
-    if (network === "host") notes.push("network: shares this machine's network (sandbox.host.network=host)");
+    if (network === "host") {
+      notes.push(`network: shares this machine's network (sandbox.${this.request.provider}.network=host)`);
+    }
     if (network === "public") {
       notes.push(
         "network: out through an HTTP proxy (HTTP_PROXY, HTTPS_PROXY); this machine's own addresses are refused",
       );
     }
-    if (way.storage === "read-only") {
-      notes.push("files: this kernel refuses overlays, so this machine's folders are read-only inside");
-    }
-    if (way.storage === "memory") notes.push("files: what the task writes is kept in memory");
+    notes.push(...rootfs.notes);
     if (spec.limits.memoryMb !== undefined && !this.groups.holds.memory) {
       notes.push("memory_mb: watched ten times a second, no control group may be written here");
     }
@@ -119,7 +118,7 @@ export class HostSandbox implements Sandbox {
     if (cpus !== undefined && cpus > availableParallelism()) {
       notes.push(`cpus: ${cpus} asked for, this machine has ${availableParallelism()}`);
     }
-    if (spec.limits.storageMb !== undefined && way.storage !== "memory") notes.push("storage_mb: not enforced");
+    if (spec.limits.storageMb !== undefined && rootfs.storage !== "memory") notes.push("storage_mb: not enforced");
     if (spec.limits.gpus) notes.push("gpus: not assigned");
     return notes;
   }
@@ -300,7 +299,7 @@ export class HostSandbox implements Sandbox {
 
   /** Ends it and moves what it wrote to a folder beside it; undefined where writes do not lie on disk. */
   async harvest(): Promise<Layer | undefined> {
-    if (this.request.way.storage !== "disk") return undefined;
+    if (this.request.rootfs.storage !== "disk") return undefined;
     await this.#end();
     const { base } = this.request;
     const to = `${base}.layer`;
@@ -332,8 +331,8 @@ export class HostSandbox implements Sandbox {
     this.session.close();
     if (this.held !== undefined) this.request.networks!.give(this.held);
     await removeGroups(this.groups.folders, this.request.clock);
-    if (this.session.idle) this.request.folders.controls.push(this.control);
-    await this.request.folders.discard(this.request.base);
+    if (this.session.idle) this.request.household.controls.push(this.control);
+    await this.request.household.discard(this.request.base);
   }
 
   /** Kills everything inside and waits until it is gone. */

@@ -1,14 +1,12 @@
 /**
- * What this machine lets us do: as root or in a user namespace, with which ids, by which programs, showing which
- * folders. Found out once per provider, by trying.
+ * What this machine lets us do: as root or in a user namespace, with which ids, by which programs. Found out once per
+ * provider, by trying.
  */
-import { accessSync, constants, type Dirent, existsSync, readdirSync, readFileSync, readlinkSync } from "node:fs";
+import { accessSync, constants, existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { HarborError } from "../lib/errors.ts";
 import type { Runner } from "../lib/runtime/runner.ts";
-import { isHiddenByName } from "./_host_private.ts";
-import { type Child, type HostView, parseMounts, type RootEntry, takeApart, viewOf } from "./_host_view.ts";
 import { SYS_CANDIDATES } from "./_namespace_mounts.ts";
 
 /** PATH inside, and where we look for the programs we start. */
@@ -24,7 +22,6 @@ export interface Machine {
   programs: { setpriv: string; unshare: string; bash: string; nsenter: string };
   /** argv that brings `lo` up in the network namespace it runs in; undefined when no program here can. */
   loopback: string[] | undefined;
-  view: HostView;
   procEntries: string[];
   sysPaths: string[];
 }
@@ -57,7 +54,7 @@ export function missingPrograms(): string[] {
 export async function lookAtMachine(runner: Runner): Promise<Machine> {
   const missing = missingPrograms();
   if (missing.length > 0) {
-    throw new HarborError("engine.missing", `The host sandbox needs ${missing.join(", ")} on this machine`, {
+    throw new HarborError("engine.missing", `Sandboxes without an engine need ${missing.join(", ")} on this machine`, {
       hint: "install util-linux 2.38 or newer, bash and coreutils; gym-harbor doctor tells more",
     });
   }
@@ -77,17 +74,9 @@ export async function lookAtMachine(runner: Runner): Promise<Machine> {
     idsReason: reason,
     programs,
     loopback: loopbackArgv(),
-    view: lookAtView(mode),
     procEntries: readdirSync("/proc").filter((name) => !/^\d+$/.test(name)),
     sysPaths: SYS_CANDIDATES.filter((path) => existsSync(path)),
   };
-}
-
-/** What is shown as things are mounted now: engines mount and unmount below /var while we run. */
-export function lookAtView(mode: Machine["mode"]): HostView {
-  const mounts = parseMounts(readFileSync("/proc/self/mountinfo", "utf8"));
-  const view = viewOf(childrenOf("/").flatMap(rootEntry), mounts, isHiddenByName);
-  return mode === "root" ? view : takeApart(view, mounts, childrenOf, isHiddenByName);
 }
 
 /** CAP_SYS_ADMIN is bit 21 of CapEff (capabilities(7)): root in a container often lacks it. */
@@ -103,24 +92,6 @@ async function tryRanges(runner: Runner, unshare: string): Promise<{ ids: "range
   if (findProgram("newuidmap") === undefined) return { ids: "own", reason: "newuidmap is not installed" };
   return { ids: "own", reason: said || "newuidmap gives this user no range of ids" };
 }
-
-function childrenOf(folder: string): Child[] {
-  let entries: Dirent[];
-  try {
-    entries = readdirSync(folder, { withFileTypes: true });
-  } catch {
-    return []; // what we cannot read cannot be shown
-  }
-  return entries.flatMap((entry): Child[] => {
-    const { name } = entry;
-    if (entry.isSymbolicLink()) return [{ name, kind: "link", target: readlinkSync(join(folder, name)) }];
-    if (entry.isDirectory()) return [{ name, kind: "folder" }];
-    return entry.isFile() ? [{ name, kind: "file" }] : [];
-  });
-}
-
-const rootEntry = ({ name, kind, target }: Child): RootEntry[] =>
-  kind === "file" ? [] : [{ name, ...(target !== undefined && { link: target }) }];
 
 /** SIOCSIFFLAGS (0x8914) with IFF_UP|IFF_RUNNING on "lo", for machines without `ip` (netdevice(7)). */
 const IOCTL = {
@@ -139,4 +110,26 @@ function loopbackArgv(): string[] | undefined {
   if (python !== undefined) return [python, "-c", IOCTL.python3];
   const perl = findProgram("perl");
   return perl === undefined ? undefined : [perl, "-e", IOCTL.perl];
+}
+
+/** What is missing where commands can run as root alone, and who mends it; undefined where other users can be had. */
+export function oneId(machine: Machine, env: Readonly<Record<string, string | undefined>>): string | undefined {
+  if (machine.ids !== "own") return undefined;
+  const user = env.USER ?? process.getuid?.() ?? "";
+  return `${machine.idsReason}; an administrator mends it with: apt-get install uidmap; ` +
+    `usermod --add-subuids 100000-165535 --add-subgids 100000-165535 ${user}`;
+}
+
+/** Throws "task.unsupported" for a user other than root where there is one id only (decisions 18). */
+export function refuseOtherUsers(
+  machine: Machine,
+  taskId: string,
+  users: readonly (string | undefined)[],
+  env: Readonly<Record<string, string | undefined>>,
+): void {
+  const hint = oneId(machine, env);
+  const other = users.find((user) => user !== undefined && !/^(|root|0)(:(root|0))?$/.test(user));
+  if (hint === undefined || other === undefined) return;
+  const message = `${taskId} runs commands as ${other}, and only one id can be had here (${machine.idsReason})`;
+  throw new HarborError("task.unsupported", message, { hint });
 }

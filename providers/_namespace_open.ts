@@ -1,31 +1,77 @@
-/** Starts a sandbox on this machine's root, from an empty folder to the first command it may take. */
-import { readFileSync, rmdirSync } from "node:fs";
+/** Starts a sandbox, from an empty folder to the first command it may take. */
+import { readFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { HarborError } from "../lib/errors.ts";
-import type { Started } from "../lib/runtime/runner.ts";
+import type { Clock } from "../lib/runtime/clock.ts";
+import type { Runner, Started } from "../lib/runtime/runner.ts";
 import { startTime } from "../lib/sandbox/owner.ts";
-import { layOut, type OpenRequest } from "./_host_layout.ts";
-import { groupName, type Groups, makeGroups, removeGroups } from "./_host_limits.ts";
-import { PATH, USER_NAMESPACE } from "./_host_machine.ts";
-import { joinArgv, type Network as HeldNetwork } from "./_host_networks.ts";
-import { HostSandbox } from "./_host_sandbox.ts";
-import { note } from "./_host_state.ts";
-import { initProgram } from "./_namespace_init.ts";
-import type { MountPlan } from "./_namespace_mounts.ts";
+import type { Network, ProviderName, SandboxSpec } from "../lib/sandbox/provider.ts";
+import { groupName, type Groups, makeGroups, removeGroups } from "./_namespace_limits.ts";
+import { type Machine, PATH, USER_NAMESPACE } from "./_namespace_machine.ts";
+import { joinArgv, type Network as HeldNetwork, type Networks } from "./_namespace_networks.ts";
+import { NamespaceSandbox } from "./_namespace_sandbox.ts";
+import { note } from "./_namespace_state.ts";
+import { type Entry, initProgram } from "./_namespace_init.ts";
+import type { MountPlan, Storage } from "./_namespace_mounts.ts";
 import { Session } from "./_namespace_session.ts";
+import type { Tools } from "./_namespace_tools.ts";
+
+/** What a sandbox sees as its root folder, made in its own folder: where `host` and `namespace` differ. */
+export interface Rootfs {
+  storage: Storage;
+  /** How the sandbox's first process runs programs of ours inside. */
+  tools: Tools;
+  entry: Entry;
+  /** Name of the machine inside; undefined keeps this machine's. */
+  hostname?: string;
+  /** For messages: what a sandbox starts on. */
+  on: string;
+  /** What is not as the task asked. */
+  notes: readonly string[];
+  /** Makes folders and the fstab in `base`. */
+  layOut(base: string, control: string): MountPlan;
+  /** Right after the start, before anything of a task runs; `root` shows the sandbox's root folder. */
+  started?(root: string): void;
+}
+
+/** What sandboxes of one provider share. Folders are absolute. */
+export interface Household {
+  /** Control folders whose named pipes are ready for another sandbox. */
+  controls: string[];
+  /** Makes an empty control folder. */
+  makeControl(): string;
+  /** Takes a sandbox's folder out of the way now and removes it in its own time. */
+  discard(base: string): Promise<void>;
+}
+
+export interface OpenRequest {
+  provider: ProviderName;
+  spec: SandboxSpec;
+  machine: Machine;
+  rootfs: Rootfs;
+  network: Network;
+  networks: Networks | undefined;
+  /** Folder of this sandbox on this machine, empty. */
+  base: string;
+  household: Household;
+  id: string;
+  maxProcesses: number;
+  runner: Runner;
+  clock: Clock;
+}
 
 const PIPES = Array.from({ length: 8 }, (_, at) => ({ stdout: `${at}o`, stderr: `${at}e` }));
 
 /** Starts a sandbox. Leaves nothing behind when it throws "sandbox.failed". */
-export async function openSandbox(request: OpenRequest, signal: AbortSignal): Promise<HostSandbox> {
+export async function openSandbox(request: OpenRequest, signal: AbortSignal): Promise<NamespaceSandbox> {
   const { spec, base, runner } = request;
   const held = request.network === "public" ? await request.networks!.take() : undefined;
-  const known = request.folders.controls.pop();
-  const control = known ?? request.folders.makeControl();
+  const known = request.household.controls.pop();
+  const control = known ?? request.household.makeControl();
   const groups = makeGroups(groupName(spec.owner, basename(base)), spec.limits, request.maxProcesses);
   let started: Started | undefined;
   try {
-    const plan = layOut(request, control);
+    const plan = request.rootfs.layOut(base, control);
     const argv = startArgv(request, known === undefined ? control : undefined, held, groups);
     note(base, {
       id: request.id,
@@ -47,7 +93,7 @@ export async function openSandbox(request: OpenRequest, signal: AbortSignal): Pr
     await started?.ended;
     await removeGroups(groups.folders, request.clock);
     if (held !== undefined) request.networks!.give(held);
-    await request.folders.discard(base);
+    await request.household.discard(base);
     throw error;
   }
 }
@@ -58,14 +104,15 @@ function startArgv(
   held: HeldNetwork | undefined,
   groups: Groups,
 ): string[] {
-  const { machine, spec, base, way } = request;
+  const { machine, spec, base, rootfs } = request;
   const own = request.network === "no-network";
   const init = initProgram({
     base,
-    setpriv: machine.programs.setpriv,
-    bash: machine.programs.bash,
+    tools: rootfs.tools,
+    entry: rootfs.entry,
+    ...(rootfs.hostname !== undefined && { hostname: rootfs.hostname }),
     ...(own && { loopback: machine.loopback }),
-    ...(way.storage === "memory" && {
+    ...(rootfs.storage === "memory" && {
       memory: spec.limits.storageMb === undefined ? {} : { sizeKb: spec.limits.storageMb * 1024 },
     }),
     sharedNetwork: request.network === "host",
@@ -124,7 +171,7 @@ async function connect(
   groups: Groups,
   held: HeldNetwork | undefined,
   signal: AbortSignal,
-): Promise<HostSandbox> {
+): Promise<NamespaceSandbox> {
   const { spec, base } = request;
   let stderr = "";
   started.stderr.on("data", (chunk) => (stderr = (stderr + chunk).slice(-4000)));
@@ -146,7 +193,7 @@ async function connect(
         runner: request.runner,
         clock: request.clock,
         control,
-        setpriv: request.machine.programs.setpriv,
+        tools: request.rootfs.tools,
         init,
       });
       session.adopt(PIPES);
@@ -164,7 +211,7 @@ async function connect(
     const why = how === "late"
       ? `not ready within ${spec.readyTimeoutMs} ms`
       : stderr.trim() || "its first process ended";
-    throw new HarborError("sandbox.failed", `Cannot start a sandbox on this machine's root: ${why}`, {
+    throw new HarborError("sandbox.failed", `Cannot start a sandbox on ${request.rootfs.on}: ${why}`, {
       hint: "gym-harbor doctor tries it and names what is missing",
       details: { stderr },
     });
@@ -177,6 +224,6 @@ async function connect(
     created: new Date().toISOString(),
   });
   await entering; // no word of a task before its limits hold
-  rmdirSync(`/proc/${init!}/root/.old`); // nothing of a task runs yet
-  return new HostSandbox(request, plan, control, started, session!, init!, groups, held);
+  request.rootfs.started?.(`/proc/${init!}/root`);
+  return new NamespaceSandbox(request, plan, control, started, session!, init!, groups, held);
 }

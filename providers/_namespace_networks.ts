@@ -1,6 +1,6 @@
 /**
  * Network namespaces of public sandboxes, each held by a relay of ours that listens inside and hands connections to the
- * proxy outside (_host_proxy.ts).
+ * proxy outside (_namespace_proxy.ts).
  *
  * Our program takes some 60 ms to start, a whole sandbox takes less: so a relay is not started for every episode but
  * held, and lent to one sandbox after another, as many as run at a time. A namespace is lent again only when nothing of
@@ -13,7 +13,7 @@ import { HarborError } from "../lib/errors.ts";
 import type { Runner, Started } from "../lib/runtime/runner.ts";
 import { selfArgv } from "../lib/runtime/self.ts";
 import { shellQuote } from "../lib/runtime/runner.ts";
-import { type Machine, PATH, USER_NAMESPACE } from "./_host_machine.ts";
+import { type Machine, PATH, USER_NAMESPACE } from "./_namespace_machine.ts";
 
 /** Where the relay listens inside: above the ephemeral ports (ip_local_port_range), where no task expects a server. */
 export const RELAY_PORT = 61128;

@@ -1,0 +1,199 @@
+/**
+ * `namespace`: a sandbox on an image's layers without any engine. The image comes from our own store (or a registry,
+ * into it), its layers are unpacked once on this machine, and each sandbox is one overlay of them in user, mount, pid,
+ * ipc, uts and network namespaces of its own, made with util-linux, as root and as a plain user. As root inside it has
+ * Docker's default capabilities. It guards against accidents and ordinary agents, not against exploits of the kernel,
+ * which it shares.
+ *
+ * Options (`sandbox.namespace.…`): `network=host` shares this machine's network; `storage=disk|memory` fixes where
+ * writes go, which is otherwise found out by trying; `pids_limit=N` bounds the processes of one sandbox (4096).
+ */
+import { existsSync, mkdirSync } from "node:fs";
+import { join } from "node:path";
+import type { Emit } from "../lib/events.ts";
+import { HarborError } from "../lib/errors.ts";
+import { Shared } from "../lib/runtime/pool.ts";
+import type {
+  Diagnosis,
+  ImageNeed,
+  Leftover,
+  Network,
+  OwnerFilter,
+  PreparedImage,
+  ProviderDeps,
+  Sandbox,
+  SandboxProvider,
+  SandboxSpec,
+  SweepReport,
+} from "../lib/sandbox/provider.ts";
+import type { StoredImage } from "../lib/store/store.ts";
+import { type LayersImage, preparedFrom } from "./_layers_image.ts";
+import { layersRootfs, type LayerStack, makeLayerSkeleton, makeToolsRoot, stackLayers } from "./_layers_layout.ts";
+import { Boxes } from "./_namespace_boxes.ts";
+import { MAX_PROCESSES } from "./_namespace_limits.ts";
+import { type Machine, refuseOtherUsers } from "./_namespace_machine.ts";
+import type { Storage } from "./_namespace_mounts.ts";
+import { optionReader } from "./_namespace_options.ts";
+import type { NamespaceSandbox } from "./_namespace_sandbox.ts";
+import { type CarriedFolder, carryTools } from "./_namespace_tools.ts";
+import { Ways } from "./_namespace_way.ts";
+
+const STORAGES: Storage[] = ["disk", "memory"];
+
+interface NamespaceOptions {
+  network: "host" | undefined;
+  storage: Storage | undefined;
+  pids_limit: number;
+}
+
+/** Throws "usage" for an option or value that there is not. */
+export function readOptions(options: Readonly<Record<string, unknown>>): NamespaceOptions {
+  const read = optionReader("namespace", options, ["network", "storage", "pids_limit"]);
+  return {
+    network: read.one("network", ["host", "relay"] as const) === "host" ? "host" : undefined,
+    storage: read.one("storage", STORAGES),
+    pids_limit: read.count("pids_limit") ?? MAX_PROCESSES,
+  };
+}
+
+/** Folders of an image's layers on this machine, topmost first, and what was left out of them. */
+export interface Trees {
+  folders: string[];
+  notes: string[];
+}
+
+/** Unpacks an image for an owner map, once; lib/unpack in the product. */
+export type UnpackImage = (image: StoredImage, ownerMap: string, signal: AbortSignal) => Promise<Trees>;
+
+export class NamespaceProvider implements SandboxProvider {
+  readonly name = "namespace";
+  readonly #options: NamespaceOptions;
+  readonly #boxes: Boxes;
+  readonly #ways: Ways;
+  readonly #shared = new Shared<unknown>();
+
+  constructor(private readonly deps: ProviderDeps, private readonly unpack: UnpackImage) {
+    this.#options = readOptions(deps.options);
+    this.#boxes = new Boxes("namespace", deps);
+    this.#ways = new Ways(STORAGES, this.#options.storage);
+  }
+
+  async prepare(need: ImageNeed, signal: AbortSignal, emit: Emit): Promise<PreparedImage> {
+    const machine = await this.#boxes.machine();
+    refuseOtherUsers(machine, need.taskId, need.users, this.deps.env);
+    const { reference, stored } = await this.#find(need, signal, emit);
+    const key = `image ${stored.config.digest}`;
+    const stack = await (this.#shared.get(key, () => this.#stack(stored, machine, signal)) as Promise<
+      { stack: LayerStack; notes: string[] }
+    >);
+    const image = preparedFrom(reference, stored, stack.stack, stack.notes);
+    refuseOtherUsers(machine, need.taskId, [image.user], this.deps.env);
+    if (this.#networkOf(need.network) === "public") await this.#boxes.warm();
+    return image;
+  }
+
+  async #find(
+    need: ImageNeed,
+    _signal: AbortSignal,
+    _emit: Emit,
+  ): Promise<{ reference: string; stored: StoredImage }> {
+    const { source } = need;
+    const { store, platform = "linux/amd64" } = this.deps;
+    if (source.kind === "none") {
+      throw new HarborError(
+        "task.unsupported",
+        `${need.taskId} has no image, and --sandbox namespace starts from one`,
+        {
+          hint: "--sandbox host runs it on this machine's own root",
+        },
+      );
+    }
+    const names = source.kind === "dockerfile" ? [source.tag] : [source.reference, ...source.aliases ?? []];
+    for (const name of names) {
+      const stored = await store?.find(name, platform);
+      if (stored !== undefined) return { reference: names[0]!, stored };
+    }
+    throw new HarborError("image.failed", `Image ${names[0]} is not in the image store`, {
+      hint: `gym-harbor images pull ${names[0]}, or gym-harbor images import ARCHIVE`,
+    });
+  }
+
+  async #stack(
+    stored: StoredImage,
+    machine: Machine,
+    signal: AbortSignal,
+  ): Promise<{ stack: LayerStack; notes: string[] }> {
+    const { folders, notes } = await this.unpack(stored, ownerMapOf(machine), signal);
+    const skeleton = await this.#skeleton();
+    return { stack: stackLayers(join(this.#boxes.folder, `image-${this.#boxes.serial()}`), skeleton, folders), notes };
+  }
+
+  #skeleton(): Promise<string> {
+    return this.#shared.get("skeleton", () => {
+      mkdirSync(this.#boxes.folder, { recursive: true, mode: 0o700 });
+      const folder = join(this.#boxes.folder, "skeleton");
+      if (!existsSync(folder)) makeLayerSkeleton(folder);
+      return Promise.resolve(folder);
+    }) as Promise<string>;
+  }
+
+  #tools(): Promise<CarriedFolder> {
+    return this.#shared.get("tools", async () => {
+      const tools = await carryTools(join(this.#boxes.folder, "tools"), this.deps.runner);
+      makeToolsRoot(tools);
+      return tools;
+    }) as Promise<CarriedFolder>;
+  }
+
+  async open(spec: SandboxSpec, signal: AbortSignal): Promise<Sandbox> {
+    return await this.openBox(spec, signal);
+  }
+
+  async openBox(spec: SandboxSpec, signal: AbortSignal): Promise<NamespaceSandbox> {
+    const { stack } = spec.image.handle as LayersImage;
+    const machine = await this.#boxes.machine();
+    const network = this.#networkOf(spec.network);
+    const [skeleton, tools] = await Promise.all([this.#skeleton(), this.#tools()]);
+    for (;;) {
+      const way = this.#ways.current;
+      const rootfs = layersRootfs({ machine, stack, skeleton, tools, way, network });
+      try {
+        const maxProcesses = this.#options.pids_limit;
+        const box = await this.#boxes.open(spec, { machine, rootfs, network, maxProcesses }, signal);
+        this.#ways.prove();
+        return box;
+      } catch (error) {
+        if (!this.#ways.tryAnother(way, error)) throw error;
+      }
+    }
+  }
+
+  #networkOf(asked: Network): Network {
+    return asked === "public" && this.#options.network === "host" ? "host" : asked;
+  }
+
+  diagnose(_signal: AbortSignal, _depth: "quick" | "thorough" = "thorough"): Promise<Diagnosis> {
+    return Promise.resolve({ name: "namespace", usable: true, missing: [], capabilities: null });
+  }
+
+  list(filter: OwnerFilter): Promise<Leftover[]> {
+    return Promise.resolve(this.#boxes.list(filter));
+  }
+
+  sweep(filter: OwnerFilter): Promise<SweepReport> {
+    return this.#boxes.sweep(filter);
+  }
+
+  sweepNow(run: string): void {
+    this.#boxes.sweepNow(run);
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.#boxes[Symbol.asyncDispose]();
+  }
+}
+
+/** Whose ids the unpacked trees carry: a tree made for one map cannot be written through another. */
+export function ownerMapOf(machine: Machine): string {
+  return machine.ids;
+}
