@@ -37,8 +37,8 @@ export type ServiceImage =
   | { kind: "task" }
   /** By name: needs a record; the reference is spelled as the file has it, variables replaced. */
   | { kind: "reference"; reference: string; platform?: string }
-  /** Built at prepare under `name` (serviceImageName()). */
-  | { kind: "build"; build: ServiceBuild };
+  /** Built at prepare under serviceImageName(…, `service`); several services may use one build. */
+  | { kind: "build"; service: string; build: ServiceBuild };
 
 /** A `build` section, settled: what of a BuildRequest (lib/images/builder.ts) a Compose file decides. */
 export interface ServiceBuild {
@@ -102,6 +102,8 @@ export interface ComposePlan {
   services: ComposeService[];
   /** Named volumes in use, sorted. */
   volumes: string[];
+  /** Set when the file itself cuts the group off (`networks.default.internal`). */
+  network?: "no-network";
   /** Whether anything needs a group: a sidecar, or what a plain sandbox of `main` cannot have. */
   needsGroup: boolean;
   /** What was normalised, for the row's `sandbox.notes`. */
