@@ -40,9 +40,8 @@ export type Exchange = { answer: Answer } | { unreachable: Unreachable };
 export async function exchange(deps: TransportDeps, request: Request, signal: AbortSignal): Promise<Exchange> {
   const { origin } = request.url;
   let { url, method, body } = request;
+  const headers: Record<string, string> = { "user-agent": "gym-harbor", ...request.headers };
   for (let hops = 0;; hops++) {
-    const headers = { "user-agent": "gym-harbor", ...request.headers };
-    if (url.origin !== origin) delete (headers as Record<string, string>).authorization;
     const sent = await send(deps, { method, url, headers, body }, signal);
     if ("unreachable" in sent) return sent;
     const { answer } = sent;
@@ -59,6 +58,7 @@ export async function exchange(deps: TransportDeps, request: Request, signal: Ab
       throw registryError(`${url.host} redirects what we send to ${next.host}: not followed`, { host: url.host });
     }
     if (answer.status === 303 || (answer.status < 307 && method === "POST")) [method, body] = ["GET", undefined];
+    if (next.origin !== origin) delete headers.authorization; // for good: a way back is somebody else's choice
     url = next;
   }
 }

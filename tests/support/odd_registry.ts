@@ -13,7 +13,7 @@ export const sha256 = (bytes: Uint8Array | string): string =>
 
 export interface Reply {
   status?: number;
-  headers?: Record<string, string>;
+  headers?: Record<string, string | undefined>;
   body?: string | Uint8Array;
   /** Ends the connection after so many bytes of the body. */
   breakAfter?: number;
@@ -139,7 +139,7 @@ export class OddRegistry implements AsyncDisposable {
     this.seen.push(seen);
     const { status = 200, headers = {}, body = "", breakAfter } = await this.odd(seen) ?? this.#own(seen);
     const bytes = typeof body === "string" ? new TextEncoder().encode(body) : body;
-    response.writeHead(status, { "content-length": String(bytes.length), ...headers });
+    response.writeHead(status, { "content-length": String(bytes.length), ...headers } as Record<string, string>);
     if (breakAfter === undefined) return void response.end(bytes);
     response.write(bytes.subarray(0, breakAfter), () => setTimeout(() => response.destroy(), 5));
   }

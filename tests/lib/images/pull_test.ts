@@ -3,11 +3,10 @@ import { existsSync } from "node:fs";
 import { test } from "node:test";
 import type { Event } from "../../../lib/events.ts";
 import { pullImage } from "../../../lib/images/pull.ts";
-import { RegistryClient } from "../../../lib/registry/client.ts";
 import { systemClock } from "../../../lib/runtime/clock.ts";
 import { openStore } from "../../../lib/store/layout.ts";
-import { leapingClock } from "../../support/leaping_clock.ts";
 import { madeImage, OddRegistry } from "../../support/odd_registry.ts";
+import { testClient } from "../../support/registry_client.ts";
 import { writeTree } from "../../support/tree.ts";
 
 const signal = new AbortController().signal;
@@ -17,14 +16,7 @@ async function setUp() {
   const server = await OddRegistry.start();
   const tree = writeTree({});
   const store = openStore(`${tree.path}/store`, { clock: systemClock });
-  const registry = new RegistryClient({
-    fetch,
-    clock: leapingClock(),
-    emit: () => {},
-    settings: new Map(),
-    credentials: () => Promise.resolve(undefined),
-    random: () => 0,
-  });
+  const { registry } = testClient({ random: () => 0 });
   const events: Event[] = [];
   const pull = (reference: string, names?: string[]) =>
     pullImage(

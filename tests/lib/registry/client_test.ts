@@ -1,11 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Event } from "../../../lib/events.ts";
 import { parseReference } from "../../../lib/images/reference.ts";
-import { RegistryClient, type RegistryDeps } from "../../../lib/registry/client.ts";
-import { MEDIA, type RemoteImage } from "../../../lib/registry/registry.ts";
+import { MEDIA } from "../../../lib/registry/registry.ts";
 import { registrySettings } from "../../../lib/registry/settings.ts";
-import { leapingClock } from "../../support/leaping_clock.ts";
 import {
   entryOf,
   type MadeImage,
@@ -16,30 +13,9 @@ import {
   sha256,
 } from "../../support/odd_registry.ts";
 
+import { collected, testClient as client } from "../../support/registry_client.ts";
+
 const signal = new AbortController().signal;
-
-function client(given: Partial<RegistryDeps> = {}) {
-  const clock = leapingClock();
-  const events: Event[] = [];
-  const registry = new RegistryClient({
-    fetch,
-    clock,
-    emit: (event) => events.push(event),
-    settings: new Map(),
-    credentials: () => Promise.resolve(undefined),
-    random: () => 1,
-    ...given,
-  });
-  const image = (reference: string, platform = "linux/amd64"): Promise<RemoteImage> =>
-    registry.image(parseReference(reference), platform, signal);
-  return { registry, image, clock, events };
-}
-
-const collected = async (stream: AsyncIterable<Uint8Array>): Promise<string> => {
-  let text = "";
-  for await (const chunk of stream) text += new TextDecoder("latin1").decode(chunk);
-  return text;
-};
 
 const failure = { name: "HarborError", code: "image.failed" };
 
