@@ -147,7 +147,7 @@ export class LayoutStore implements ImageStore {
       withImage(index, { manifest: content.manifest, indexDigest, platform: content.platform, names }, platformIn)
     );
     const entry = merged.manifests.findLast(({ digest }) => digest === manifest.digest)!;
-    return imageOf({ names: namesOf(entry), content });
+    return imageOf({ names: namesOf(entry), indexDigest: indexDigestOf(entry), content });
   }
 
   /** Replaces index.json by what `change` makes of it, under the lock. Throws "image.failed". */
@@ -254,7 +254,11 @@ const plain = ({ mediaType, digest, size }: Descriptor): Descriptor => ({ mediaT
 
 const platformIn = ({ platform }: IndexEntry): string | undefined => platform && platformOf(platform);
 
-const imageOf = ({ names, content }: Known): StoredImage => ({ names, ...content });
+const imageOf = ({ names, indexDigest, content }: Known): StoredImage => ({
+  names,
+  ...(indexDigest !== undefined && { indexDigest }),
+  ...content,
+});
 
 function parseBlob<S extends z.ZodType>(schema: S, digest: string, bytes: Uint8Array, what: string): z.infer<S> {
   try {

@@ -9,6 +9,8 @@ import type { ImageFile } from "../images/config.ts";
 export interface StoredImage {
   /** Canonical names (reference.ts) and `hb__…` names by which it is found. */
   names: string[];
+  /** Digest of the multi-platform index by which a registry named it, where there was one. */
+  indexDigest?: string;
   manifest: Descriptor;
   config: Descriptor;
   /** Lowest first; `diffId` is the digest of the layer's uncompressed tar. */
