@@ -30,6 +30,11 @@ export const PLACES = {
   unfinished: "EXPORT-UNFINISHED.json",
 } as const;
 
+/** Stays below the folder it is joined to, whoever wrote it. */
+const relative = z.string().refine(
+  (path) => path !== "" && !path.startsWith("/") && path.split("/").every((part) => !["", ".", ".."].includes(part)),
+  "must be a path that stays inside",
+);
 const hex64 = z.string().regex(/^[0-9a-f]{64}$/);
 const digest = z.string().regex(/^sha256:[0-9a-f]{64}$/);
 
@@ -56,7 +61,7 @@ export type BundleImage = z.infer<typeof BundleImage>;
 
 export const BundleTask = z.strictObject({
   /** POSIX path below the dataset's folder. */
-  path: z.string(),
+  path: relative,
   /** Digest of its folder, which `manifest.toml` has too; null for a task whose files cannot be hashed. */
   folder_digest: hex64.nullable(),
   /** What its rows carry; null for a task that does not load. */
@@ -78,7 +83,7 @@ export type NeedsNetwork = z.infer<typeof NeedsNetwork>;
 
 export const BundleDataset = z.strictObject({
   /** Folder below `dataset/`. */
-  folder: z.string(),
+  folder: relative,
   /** What was exported: the whole folder, or one task of it under its own name. */
   kind: z.enum(["dataset", "task"]),
   /** Name for results and rows. */
@@ -137,12 +142,21 @@ export function readBundle(folder: string): Bundle {
   try {
     text = readFileSync(path, "utf8");
   } catch (cause) {
-    if (errno(cause) !== "ENOENT") throw invalid(`Cannot read ${path}: ${reasonOf(cause)}`, undefined, cause);
-    if (isThere(join(folder, PLACES.unfinished))) throw unfinished(folder);
-    throw invalid(`${folder} is no bundle: it has no ${PLACES.index}`, "name the folder that 'bundle export' wrote");
+    if (errno(cause) === "ENOENT") throw unfinishedExport(folder);
+    throw invalid(`Cannot read ${path}: ${reasonOf(cause)}`, undefined, cause);
   }
-  if (!isThere(join(folder, PLACES.sums)) || isThere(join(folder, PLACES.unfinished))) throw unfinished(folder);
+  if (!isThere(join(folder, PLACES.sums)) || isThere(join(folder, PLACES.unfinished))) throw unfinishedExport(folder);
   return parseBundle(text, path);
+}
+
+/** HarborError "bundle.invalid" for a folder that is half a bundle, or none. */
+export function unfinishedExport(folder: string): HarborError {
+  if (!looksLikeBundle(folder)) {
+    return invalid(`${folder} is no bundle: it has no ${PLACES.index}`, "name the folder that 'bundle export' wrote");
+  }
+  return isThere(join(folder, PLACES.unfinished)) || !isThere(join(folder, PLACES.index))
+    ? invalid(`${folder} is half a bundle: its export did not finish`, "run the same 'bundle export' again: it goes on")
+    : invalid(`${folder} is half a bundle: it has no ${PLACES.sums}`, CARRY_AGAIN);
 }
 
 /** As readBundle(), from text. */
@@ -170,9 +184,6 @@ export function parseBundle(text: string, path: string): Bundle {
 export const bundleText = (bundle: Bundle): string => JSON.stringify(Bundle.parse(bundle), null, 2) + "\n";
 
 export const CARRY_AGAIN = "carry it over again; if it is broken there too, export it again";
-
-const unfinished = (folder: string): HarborError =>
-  invalid(`${folder} is half a bundle: its export did not finish`, "run the same 'bundle export' again: it goes on");
 
 const invalid = (message: string, hint?: string, cause?: unknown): HarborError =>
   new HarborError("bundle.invalid", message, { hint, cause });
