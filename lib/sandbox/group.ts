@@ -84,7 +84,7 @@ export interface Service {
   ended(signal: AbortSignal): Promise<{ exitCode: number | null }>;
   /** Runs a probe or a hook in it, as its own user and in its working directory unless told otherwise. */
   exec(command: Command, signal: AbortSignal): Promise<ExecResult>;
-  /** The end of what it printed. */
+  /** The end of what it printed, standard output and error as they came; also after it ended. */
   tail(bytes: number): Promise<string>;
   /** Writes its whole output so far to a file of this machine. */
   saveLog(path: string, maxBytes: number): Promise<void>;
@@ -94,6 +94,9 @@ export interface Service {
 export interface Group extends AsyncDisposable {
   /** Resolves once the service's own process has begun. Throws "sandbox.failed" with the end of its output. */
   startService(spec: ServiceSpec, signal: AbortSignal): Promise<Service>;
-  /** The sandbox of the agent, on the group's network under the name `main` and its aliases. */
+  /**
+   * The sandbox of the agent, on the group's network under the name `main` and its aliases. Its keep() leaves the whole
+   * group when the group is disposed of; its own disposal may come first and ends nothing but itself.
+   */
   openMain(spec: SandboxSpec, member: MemberSpec, signal: AbortSignal): Promise<Sandbox>;
 }
