@@ -59,7 +59,7 @@ export function report(title: string, sandboxes: readonly Diagnosis[], machine: 
   ];
 }
 
-function paragraph({ name, usable, missing, capabilities }: Diagnosis): string[] {
+function paragraph({ name, usable, missing, capabilities, facts = [] }: Diagnosis): string[] {
   const able = capabilities === null ? [] : [
     capabilities.version,
     `networks: ${capabilities.networks.join(", ")}`,
@@ -71,6 +71,7 @@ function paragraph({ name, usable, missing, capabilities }: Diagnosis): string[]
   return [
     `${name.padEnd(8)}${usable ? "usable" : "not usable"}`,
     ...(able.length > 0 ? [`  ${able.join("; ")}`] : []),
+    ...facts.map((fact) => `  ${fact}`),
     ...missing.flatMap((one) => finding(usable ? "note" : "missing", one)),
   ];
 }

@@ -38,6 +38,7 @@ export function hostRootfs(request: HostRoot): Rootfs {
     storage,
     tools: ownTools(request.machine.programs),
     entry: { kind: "pivot" },
+    shell: "/bin/bash",
     on: "this machine's root",
     notes,
     layOut: (base, control) => layOut(request, base, control),

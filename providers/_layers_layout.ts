@@ -28,6 +28,8 @@ export interface LayerStack {
   count: number;
   /** Mode of the image's `/etc`; undefined where it is no folder that files may be written to. */
   etcMode: number | undefined;
+  /** The best shell that it has. */
+  shell: string;
 }
 
 /** Makes the folder of links in `folder`, which must not exist. `trees`: absolute, topmost first. */
@@ -36,7 +38,10 @@ export function stackLayers(folder: string, skeleton: string, trees: readonly st
   for (const [at, tree] of [join(skeleton, "root"), ...trees].entries()) symlinkSync(tree, join(folder, String(at)));
   const etc = trees.map((tree) => lstatSync(join(tree, "etc"), { throwIfNoEntry: false })).find(Boolean);
   const etcMode = etc === undefined ? 0o755 : etc.isDirectory() ? etc.mode & 0o7777 : undefined;
-  return { links: folder, count: trees.length + 1, etcMode };
+  const has = (path: string) =>
+    trees.some((tree) => lstatSync(join(tree, path), { throwIfNoEntry: false }) !== undefined);
+  const shell = has("bin/bash") || has("usr/bin/bash") ? "/bin/bash" : "/bin/sh";
+  return { links: folder, count: trees.length + 1, etcMode, shell };
 }
 
 /** Makes what lies over every image, and beside it an empty folder. */
@@ -79,6 +84,7 @@ export function layersRootfs(request: LayersRoot): Rootfs {
       setpriv: outside.setpriv,
       chroot: outside.chroot,
     },
+    shell: request.stack.shell,
     hostname: HOSTNAME,
     on: "the image's layers",
     notes: [],

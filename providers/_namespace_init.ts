@@ -48,11 +48,15 @@ export function capabilitySet(sharedNetwork: boolean): string {
  * right a task cannot look into a process that has a capability more than itself, so none can reach this machine's root
  * folder through this one before it has changed to its own: that is what wake_alarm is for.
  */
-export function rootEnterArgv(init: number, workdir: string, setpriv: string, sharedNetwork: boolean): string[] {
+export function rootEnterArgv(
+  init: number,
+  words: readonly string[],
+  setpriv: string,
+  sharedNetwork: boolean,
+): string[] {
   const joined = ["--pid", "--ipc", "--uts", "--net"];
   const bounded = [setpriv, "--bounding-set", `${capabilitySet(sharedNetwork)},+wake_alarm`, "--inh-caps", "-all"];
-  const changed = ["chroot", `/proc/${init}/root`, "/usr/bin/env", "-C", workdir, "/bin/bash"];
-  return ["nsenter", "--target", String(init), ...joined, ...bounded, ...changed];
+  return ["nsenter", "--target", String(init), ...joined, ...bounded, "chroot", `/proc/${init}/root`, ...words];
 }
 
 /** The way from this machine's root folder to the sandbox's. */

@@ -22,6 +22,8 @@ export interface Rootfs {
   /** How the sandbox's first process runs programs of ours inside. */
   tools: Tools;
   entry: Entry;
+  /** The shell that a person gets who enters it. */
+  shell: string;
   /** Name of the machine inside; undefined keeps this machine's. */
   hostname?: string;
   /** For messages: what a sandbox starts on. */

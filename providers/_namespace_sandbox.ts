@@ -64,30 +64,16 @@ export class NamespaceSandbox implements Sandbox {
     private readonly groups: Groups,
     private readonly held: HeldNetwork | undefined,
   ) {
-    const { spec, machine } = request;
+    const { spec, machine, rootfs } = request;
     this.id = request.id;
     this.network = request.network;
     this.workdir = spec.workdir ?? (spec.image.workdir || "/");
     this.#root = `/proc/${init}/root`;
+    const words = [...rootfs.tools.env, "-C", this.workdir, rootfs.shell];
+    const joined = ["--user", "--preserve-credentials", "--mount", "--pid", "--ipc", "--uts", "--net", "--root"];
     this.enterArgv = machine.mode === "root"
-      ? rootEnterArgv(init, this.workdir, machine.programs.setpriv, this.network === "host")
-      : [
-        "nsenter",
-        "--target",
-        String(init),
-        "--user",
-        "--preserve-credentials",
-        "--mount",
-        "--pid",
-        "--ipc",
-        "--uts",
-        "--net",
-        "--root",
-        "/usr/bin/env",
-        "-C",
-        this.workdir,
-        "/bin/bash",
-      ];
+      ? rootEnterArgv(init, words, machine.programs.setpriv, this.network === "host")
+      : ["nsenter", "--target", String(init), ...joined, ...words];
     const asked = [spec.limits.memoryMb, spec.limits.cpus];
     const held_ = [groups.holds.memory, groups.holds.cpu];
     const open = asked.some((limit, at) => limit !== undefined && !held_[at]);

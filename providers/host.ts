@@ -27,13 +27,13 @@ import type {
   SweepReport,
 } from "../lib/sandbox/provider.ts";
 import { scratchRoot } from "../lib/sandbox/scratch.ts";
-import { diagnoseHost } from "./_host_diagnose.ts";
 import { applySteps, type HostImage, prepareImage } from "./_host_dockerfile.ts";
 import { hostRootfs, makeSkeleton } from "./_host_layout.ts";
 import { lookAtView } from "./_host_look.ts";
 import { findPrivate, hiddenBelow, homesOf, makeMask, type Mask } from "./_host_private.ts";
 import type { HostView } from "./_host_view.ts";
 import { Boxes } from "./_namespace_boxes.ts";
+import { diagnoseNamespaces, storageNotes, trialSpec } from "./_namespace_diagnose.ts";
 import { MAX_PROCESSES } from "./_namespace_limits.ts";
 import { type Machine, oneId, refuseOtherUsers } from "./_namespace_machine.ts";
 import type { Layer, Storage } from "./_namespace_mounts.ts";
@@ -79,10 +79,15 @@ export class HostProvider implements SandboxProvider {
   }
 
   diagnose(signal: AbortSignal, depth: "quick" | "thorough" = "thorough"): Promise<Diagnosis> {
-    return diagnoseHost(this.deps, signal, depth, {
+    return diagnoseNamespaces(this.deps.runner, signal, depth, {
+      name: "host",
       machine: () => this.#boxes.machine(),
-      provider: this,
-      storage: () => this.#ways.current.storage,
+      open: async (network, setup) => {
+        const need = { taskId: "doctor", source: { kind: "none" as const }, network, limits: {}, users: [] };
+        return await this.open(trialSpec(await this.prepare(need, signal, () => {}), network, setup), signal);
+      },
+      notes: () => storageNotes(this.#ways.current.storage),
+      capabilities: { build: false },
     });
   }
 

@@ -30,6 +30,7 @@ import type { StoredImage } from "../lib/store/store.ts";
 import { type LayersImage, preparedFrom } from "./_layers_image.ts";
 import { layersRootfs, type LayerStack, makeLayerSkeleton, makeToolsRoot, stackLayers } from "./_layers_layout.ts";
 import { Boxes } from "./_namespace_boxes.ts";
+import { diagnoseNamespaces, storageNotes, trialSpec } from "./_namespace_diagnose.ts";
 import { MAX_PROCESSES } from "./_namespace_limits.ts";
 import { type Machine, refuseOtherUsers } from "./_namespace_machine.ts";
 import type { Storage } from "./_namespace_mounts.ts";
@@ -172,8 +173,31 @@ export class NamespaceProvider implements SandboxProvider {
     return asked === "public" && this.#options.network === "host" ? "host" : asked;
   }
 
-  diagnose(_signal: AbortSignal, _depth: "quick" | "thorough" = "thorough"): Promise<Diagnosis> {
-    return Promise.resolve({ name: "namespace", usable: true, missing: [], capabilities: null });
+  diagnose(signal: AbortSignal, depth: "quick" | "thorough" = "thorough"): Promise<Diagnosis> {
+    return diagnoseNamespaces(this.deps.runner, signal, depth, {
+      name: "namespace",
+      machine: () => this.#boxes.machine(),
+      open: async (network, setup) => await this.openBox(trialSpec(await this.#emptyImage(), network, setup), signal),
+      notes: () => storageNotes(this.#ways.current.storage),
+      capabilities: { build: true },
+    });
+  }
+
+  /** An image of no layers: nothing but what every sandbox has. */
+  async #emptyImage(): Promise<PreparedImage> {
+    const stack = await (this.#shared.get("empty", async () => {
+      const skeleton = await this.#skeleton();
+      return stackLayers(join(this.#boxes.folder, `image-${this.#boxes.serial()}`), skeleton, []);
+    }) as Promise<LayerStack>);
+    return {
+      reference: "none",
+      workdir: "/",
+      env: {},
+      user: "",
+      entrypoint: [],
+      notes: [],
+      handle: { stack, configDigest: "" } satisfies LayersImage,
+    };
   }
 
   list(filter: OwnerFilter): Promise<Leftover[]> {

@@ -244,6 +244,8 @@ export interface Diagnosis {
   /** What stands in the way (usable false) or is worth knowing (usable true). */
   missing: Missing[];
   capabilities: Capabilities | null;
+  /** Where it keeps things and how much room there is, a line each, for a person; "thorough" only. */
+  facts?: string[];
 }
 
 /** Which objects a sweep or list means. */

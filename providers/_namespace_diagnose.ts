@@ -1,5 +1,5 @@
 /**
- * Whether the `host` sandbox works on this machine, and if not, which piece is missing and who must mend it. It starts
+ * Whether sandboxes in namespaces work on this machine, and if not, which piece is missing and who must mend it. It starts
  * a sandbox for real and reads what failed; the settings of distributions that forbid user namespaces are known by name
  * (spec/decisions 30).
  */
@@ -7,16 +7,20 @@ import { existsSync, readFileSync } from "node:fs";
 import process from "node:process";
 import { HarborError, messageOf } from "../lib/errors.ts";
 import { newRunId, thisOwner } from "../lib/sandbox/owner.ts";
+import type { Runner } from "../lib/runtime/runner.ts";
 import type {
   Capabilities,
   Diagnosis,
   Missing,
-  ProviderDeps,
+  Network,
+  PreparedImage,
+  ProviderName,
   Sandbox,
-  SandboxProvider,
+  SandboxSpec,
 } from "../lib/sandbox/provider.ts";
 import { groupName, makeGroups, removeGroupsNow } from "./_namespace_limits.ts";
 import { type Machine, missingPrograms, PATH } from "./_namespace_machine.ts";
+import type { Storage } from "./_namespace_mounts.ts";
 
 const OTHER_WAYS = "or use --sandbox podman, docker or, where the site offers it, apptainer";
 const ADMIN = "as administrator";
@@ -85,51 +89,60 @@ export function versionFault(version: string): Missing | undefined {
   };
 }
 
-export async function diagnoseHost(
-  deps: ProviderDeps,
+/** What differs between the providers that are diagnosed. */
+export interface Trial {
+  name: ProviderName;
+  machine(): Promise<Machine>;
+  /** Opens a sandbox; what it starts from costs nothing to have. */
+  open(network: Network, setup: string): Promise<Sandbox>;
+  /** Facts that do not stand in the way, asked after a sandbox was open. */
+  notes(machine: Machine): Missing[];
+  /** Besides what any such sandbox can. */
+  capabilities: Pick<Capabilities, "build">;
+  facts?(): Promise<string[]>;
+}
+
+/** What is written and seen by any sandbox that works; bash's own words alone, an image may have no programs. */
+const PROOF = "echo x >/etc/gym-harbor-doctor && [ -e /proc/1/stat ] && : </dev/null";
+
+export async function diagnoseNamespaces(
+  runner: Runner,
   signal: AbortSignal,
   depth: "quick" | "thorough",
-  look: { machine(): Promise<Machine>; provider: SandboxProvider; storage(): string },
+  trial: Trial,
 ): Promise<Diagnosis> {
-  const name = "host";
+  const { name } = trial;
   const missing = missingPrograms().map((program): Missing => ({
     what: `${program} is not installed`,
     fix: `${ADMIN}: apt-get install util-linux mount bash coreutils (or the distribution's packages of these)`,
   }));
   if (process.platform !== "linux") missing.push({ what: "this is no Linux", fix: "use --sandbox docker" });
   if (missing.length > 0) return { name, usable: false, missing, capabilities: null };
-  const version = await utilLinuxVersion(deps);
+  const version = await utilLinuxVersion(runner);
   const old = versionFault(version);
-  const machine = await look.machine();
+  const machine = await trial.machine();
   const obstacles = machine.mode === "user" ? knownObstacles(HERE) : [];
   // A quick look still starts one sandbox: it costs 50 ms and nothing else is a proof.
-  let box: Sandbox | undefined;
   try {
-    box = await open(look.provider, signal, "no-network");
-    if (depth === "thorough") await tryPublic(look.provider, signal);
+    for (const network of depth === "thorough" ? ["no-network", "public"] as const : ["no-network"] as const) {
+      await (await trial.open(network, PROOF))[Symbol.asyncDispose]();
+    }
   } catch (error) {
     signal.throwIfAborted();
     return { name, usable: false, missing: [...obstacles, ...(old ? [old] : []), faultOf(error)], capabilities: null };
-  } finally {
-    await box?.[Symbol.asyncDispose]();
   }
-  if (old !== undefined) missing.push(old);
   return {
     name,
     usable: true,
-    missing: [...missing, ...worthKnowing(machine, look.storage())],
-    capabilities: capabilitiesOf(machine, version),
+    missing: [...(old ? [old] : []), ...worthKnowing(machine), ...trial.notes(machine), SHARED_KERNEL],
+    capabilities: { ...capabilitiesOf(machine, version), ...trial.capabilities },
+    ...(depth === "thorough" && trial.facts !== undefined && { facts: await trial.facts() }),
   };
 }
 
-async function open(
-  provider: SandboxProvider,
-  signal: AbortSignal,
-  network: "public" | "no-network",
-): Promise<Sandbox> {
-  const need = { taskId: "doctor", source: { kind: "none" as const }, network, limits: {}, users: [] };
-  const image = await provider.prepare(need, signal, () => {});
-  return await provider.open({
+/** The specification of a sandbox that is opened to see whether it opens. */
+export function trialSpec(image: PreparedImage, network: Network, setup: string): SandboxSpec {
+  return {
     image,
     owner: thisOwner(newRunId()),
     episode: "doctor",
@@ -141,12 +154,8 @@ async function open(
     limits: {},
     ttlMs: 60_000,
     readyTimeoutMs: 30_000,
-    setup: "echo x >/etc/gym-harbor-doctor && [ -e /proc/1/stat ] && : </dev/null",
-  }, signal);
-}
-
-async function tryPublic(provider: SandboxProvider, signal: AbortSignal): Promise<void> {
-  await (await open(provider, signal, "public"))[Symbol.asyncDispose]();
+    setup,
+  };
 }
 
 function faultOf(error: unknown): Missing {
@@ -162,7 +171,7 @@ function faultOf(error: unknown): Missing {
 }
 
 /** Facts that do not stand in the way. */
-function worthKnowing(machine: Machine, storage: string): Missing[] {
+function worthKnowing(machine: Machine): Missing[] {
   const notes: Missing[] = [];
   if (machine.ids === "own") {
     notes.push({
@@ -174,29 +183,36 @@ function worthKnowing(machine: Machine, storage: string): Missing[] {
   if (machine.loopback === undefined) {
     notes.push({ what: "no program here brings up loopback", fix: `${ADMIN}: apt-get install iproute2` });
   }
-  if (storage === "memory") {
-    notes.push({
-      what: "what tasks write is kept in memory: the disk of TMPDIR cannot hold overlays",
-      fix: "set TMPDIR to a local ext4 or xfs disk",
-    });
-  }
-  if (storage === "read-only") {
-    notes.push({
-      what: "this kernel refuses overlays: /usr and its like are read-only inside",
-      fix: "a kernel of 5.11 or newer",
-    });
-  }
   if (!limitsHold()) {
     notes.push({
       what: "no control group may be written: CPUs are held by affinity, memory is watched ten times a second",
       fix: `${ADMIN}: delegate cgroup v2 controllers to this user (systemd: Delegate=cpu memory pids)`,
     });
   }
-  notes.push({
-    what: "it guards against accidents and ordinary agents, not against exploits of the kernel, which it shares",
-    fix: "use --sandbox docker or podman on a machine of its own for agents you do not trust",
-  });
   return notes;
+}
+
+const SHARED_KERNEL: Missing = {
+  what: "it guards against accidents and ordinary agents, not against exploits of the kernel, which it shares",
+  fix: "use --sandbox docker or podman on a machine of its own for agents you do not trust",
+};
+
+/** What is worth knowing about where sandboxes write. */
+export function storageNotes(storage: Storage): Missing[] {
+  switch (storage) {
+    case "memory":
+      return [{
+        what: "what tasks write is kept in memory: the disk of TMPDIR cannot hold overlays",
+        fix: "set TMPDIR to a local ext4 or xfs disk",
+      }];
+    case "read-only":
+      return [{
+        what: "this kernel refuses overlays: /usr and its like are read-only inside",
+        fix: "a kernel of 5.11 or newer",
+      }];
+    case "disk":
+      return [];
+  }
 }
 
 function limitsHold(): boolean {
@@ -219,7 +235,7 @@ function capabilitiesOf(machine: Machine, version: string): Capabilities {
   };
 }
 
-async function utilLinuxVersion(deps: ProviderDeps): Promise<string> {
-  const said = await deps.runner.run(["unshare", "--version"], { env: { PATH }, deadlineMs: 5000 });
+async function utilLinuxVersion(runner: Runner): Promise<string> {
+  const said = await runner.run(["unshare", "--version"], { env: { PATH }, deadlineMs: 5000 });
   return /(\d+\.\d+(\.\d+)?)/.exec(said.stdout)?.[1] ?? "";
 }

@@ -1,0 +1,97 @@
+import { execFileSync, spawnSync } from "node:child_process";
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import process from "node:process";
+import { after } from "node:test";
+import { NamespaceProvider } from "../../providers/namespace.ts";
+import { providerContract } from "../contract/provider_contract.ts";
+import { rootfsTar } from "../support/rootfs.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "gh-ns-"));
+after(() => rmSync(folder, { recursive: true, force: true }));
+
+const stateFiles = (): string[] => {
+  const found = spawnSync("find", ["/tmp", "-maxdepth", "6", "-name", "sandbox.json", "-path", "*namespace-*"], {
+    encoding: "utf8",
+  });
+  return found.stdout.split("\n").filter((path) => path !== "" && existsSync(path));
+};
+
+/** Whether we are a plain user whom newuidmap gives no ids. */
+function oneId(): boolean {
+  if (process.getuid?.() === 0) return false;
+  return spawnSync("unshare", ["--user", "--map-root-user", "--map-users=auto", "--map-groups=auto", "true"]).status !==
+    0;
+}
+
+function processesNaming(word: string): number[] {
+  return readdirSync("/proc").filter((name) => /^\d+$/.test(name)).map(Number).filter((pid) => {
+    try {
+      return readFileSync(`/proc/${pid}/cmdline`, "latin1").includes(word);
+    } catch {
+      return false;
+    }
+  });
+}
+
+for (const kind of ["host", "busybox"] as const) {
+  const tree = join(folder, kind);
+  mkdirSync(tree);
+  execFileSync("tar", ["-xpf", rootfsTar(kind), "-C", tree]);
+  const image = {
+    names: [`gym-base:${kind}`],
+    config: { digest: `sha256:${kind}` },
+    platform: "linux/amd64",
+    file: { os: "linux", architecture: "amd64", config: {}, rootfs: { diff_ids: [] } },
+    layers: [],
+  };
+  providerContract({
+    name: `namespace (${kind}) as ${process.getuid?.() === 0 ? "root" : "a plain user"}`,
+    make: (deps) =>
+      new NamespaceProvider(
+        { ...deps, store: { find: () => Promise.resolve(image) } as never },
+        () => Promise.resolve({ folders: [tree], notes: [] }),
+      ),
+    need: {
+      taskId: "contract",
+      source: { kind: "named", reference: `gym-base:${kind}` },
+      network: "no-network",
+      limits: {},
+      users: [],
+    },
+    gaps: {
+      ...(kind === "busybox" && {
+        "names that a shell cannot export reach the command or are refused by name":
+          "BusyBox's shell drops such names on the way to what it starts",
+      }),
+      ...(oneId() && Object.fromEntries([
+        "setup runs as root before anything else, and its failure is told",
+        "commands run as root, as a named user and as a number; the sandbox's user is the default",
+        "a user's deadline and background processes are held too",
+        "before and unpack run as root also for a command of another user",
+      ].map((promise) => [promise, "this user has no range of ids: other users are refused at prepare"]))),
+    },
+    destroy: (id) => {
+      for (const path of stateFiles()) {
+        const state = JSON.parse(readFileSync(path, "utf8"));
+        if (state.id === id) process.kill(state.init.pid, "SIGKILL");
+      }
+    },
+    remains: ({ id, run }) => [
+      ...stateFiles().filter((path) =>
+        readFileSync(path, "utf8").includes(`"${run}"`) && (id === "" || path.includes(id))
+      ),
+      ...processesNaming(`gym-harbor-${run}`).map((pid) => `process ${pid}`),
+      ...["pids", "memory", "cpu"].flatMap((name) => leftGroups(join("/sys/fs/cgroup", name), run)),
+    ],
+  });
+}
+
+function leftGroups(parent: string, run: string): string[] {
+  try {
+    return readdirSync(parent).filter((name) => name.includes(run));
+  } catch {
+    return [];
+  }
+}
