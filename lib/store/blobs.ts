@@ -19,6 +19,7 @@ import {
   rmSync,
   writeSync,
 } from "node:fs";
+import { open } from "node:fs/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { errno, HarborError, messageOf } from "../errors.ts";
@@ -265,6 +266,23 @@ function writeWhole(path: string, bytes: Uint8Array): void {
 }
 
 export const digestOf = (bytes: Uint8Array): string => `sha256:${createHash("sha256").update(bytes).digest("hex")}`;
+
+/** Digest of a file of any size, read in pieces. Throws the Node error of a file that cannot be read. */
+export async function digestOfFile(path: string, signal?: AbortSignal): Promise<string> {
+  const hash = createHash("sha256");
+  const file = await open(path, "r");
+  try {
+    const buffer = new Uint8Array(READ_CHUNK);
+    for (;;) {
+      signal?.throwIfAborted();
+      const { bytesRead } = await file.read(buffer, 0, buffer.length);
+      if (bytesRead === 0) return `sha256:${hash.digest("hex")}`;
+      hash.update(buffer.subarray(0, bytesRead));
+    }
+  } finally {
+    await file.close();
+  }
+}
 
 /** The hex digits of `sha256:<hex>`; throws for anything else, since the digits become a file name. */
 export function hexOf(digest: string): string {
