@@ -1,7 +1,8 @@
 /** What stands in the way of an engine on this machine, piece by piece, each with what mends it. */
-import { existsSync, readFileSync, statfsSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import process from "node:process";
 import { HarborError } from "../lib/errors.ts";
+import { spaceAt } from "../lib/files/disk.ts";
 import { thisUser } from "../lib/runtime/user.ts";
 import { decisiveLine, type EngineFailure, engineFailure } from "../lib/sandbox/failure.ts";
 import type { Capabilities, Diagnosis, Missing } from "../lib/sandbox/provider.ts";
@@ -10,40 +11,26 @@ import type { SandboxDeps } from "./_oci_deps.ts";
 import type { Engine, EngineFacts } from "./_oci_engine.ts";
 import { holdOf } from "./_oci_limits.ts";
 
-/** Magic numbers of statfs(2) for file systems that container storage does not work on or is slow on. */
-const NETWORK_STORAGE: Record<number, string> = {
-  0x6969: "NFS",
-  0x0bd00bd0: "Lustre",
-  0x47504653: "GPFS",
-  0xff534d42: "CIFS",
-  0x517b: "SMB",
-  0x19830326: "BeeGFS",
-};
-
 const LITTLE_BYTES = 2 * 1024 ** 3;
 
 /** Where images lie: on a network file system, or nearly full. Nothing when it cannot be looked at from here. */
 export function storageFaults(folder: string, engine: Program["engine"]): Missing[] {
-  try {
-    const { type, bavail, bsize } = statfsSync(folder);
-    const faults: Missing[] = [];
-    const network = NETWORK_STORAGE[type >>> 0];
-    if (network !== undefined) {
-      const fix = engine === "podman"
-        ? "set graphroot in ~/.config/containers/storage.conf to a folder on a local disk, then run podman system reset"
-        : "set data-root in /etc/docker/daemon.json to a local disk (the administrator)";
-      faults.push({ what: `storage ${folder} lies on ${network}, where files cannot belong to other users`, fix });
-    }
-    if (bavail * bsize < LITTLE_BYTES) {
-      faults.push({
-        what: `only ${(bavail * bsize / 1024 ** 2).toFixed(0)} MiB free in ${folder}`,
-        fix: `${engine} system prune, or a larger disk`,
-      });
-    }
-    return faults;
-  } catch {
-    return [];
+  const space = existsSync(folder) ? spaceAt(folder) : undefined;
+  if (space === undefined) return [];
+  const faults: Missing[] = [];
+  if (space.network !== undefined) {
+    const fix = engine === "podman"
+      ? "set graphroot in ~/.config/containers/storage.conf to a folder on a local disk, then run podman system reset"
+      : "set data-root in /etc/docker/daemon.json to a local disk (the administrator)";
+    faults.push({ what: `storage ${folder} lies on ${space.network}, where files cannot belong to other users`, fix });
   }
+  if (space.freeBytes < LITTLE_BYTES) {
+    faults.push({
+      what: `only ${(space.freeBytes / 1024 ** 2).toFixed(0)} MiB free in ${folder}`,
+      fix: `${engine} system prune, or a larger disk`,
+    });
+  }
+  return faults;
 }
 
 /** Whether /etc/subuid or /etc/subgid gives the user a range. */

@@ -19,7 +19,7 @@ import { proxiesSet, toolEnvironment } from "./_environment.ts";
 import { buildFailed, failureClass } from "./_failure.ts";
 import { type Inspected, readInspected } from "./_inspect.ts";
 import { emulationWarning, type Ready, ready, refuseFull } from "./_ready.ts";
-import { spaceAt } from "./_storage.ts";
+import { spaceAt } from "../../lib/files/disk.ts";
 
 type Env = Readonly<Record<string, string | undefined>>;
 

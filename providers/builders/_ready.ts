@@ -11,7 +11,8 @@ import { decisiveLine, engineFailure } from "../../lib/sandbox/failure.ts";
 import { mend, rootlessFaults } from "../_oci_diagnose.ts";
 import type { Tool } from "./_argv.ts";
 import { dockerClient } from "./_docker_client.ts";
-import { buildahPlace, makePlace, NEEDED_BYTES, type Space, spaceAt } from "./_storage.ts";
+import { buildahPlace, makePlace, NEEDED_BYTES } from "./_storage.ts";
+import { type Space, spaceAt } from "../../lib/files/disk.ts";
 
 type Env = Readonly<Record<string, string | undefined>>;
 
