@@ -55,6 +55,13 @@ export async function crossing<T>(code: Code, doing: string, step: () => Promise
   }
 }
 
+/** An error of `code` with what was attempted before its message; anything else as it is. */
+export function attempting(doing: string, code: Code, thrown: unknown): unknown {
+  if (!(thrown instanceof HarborError) || thrown.code !== code) return thrown;
+  const { message, hint, details } = thrown;
+  return new HarborError(code, `${doing}: ${message}`, { hint, details, cause: thrown });
+}
+
 /** The text of anything that was thrown. */
 export function messageOf(thrown: unknown): string {
   return thrown instanceof Error ? thrown.message : String(thrown);

@@ -2,7 +2,7 @@
  * From a registry into our own store. Blobs that are here are not asked for again, a download that broke off is gone on
  * with, and the manifest comes last: whatever ends a pull, the store never names an image that is not whole.
  */
-import { HarborError } from "../errors.ts";
+import { attempting, HarborError } from "../errors.ts";
 import type { Emit } from "../events.ts";
 import { isForeign } from "../registry/manifest.ts";
 import type { Descriptor, Registry, RemoteImage } from "../registry/registry.ts";
@@ -40,10 +40,8 @@ export async function pullImage(
     const here = named.digest === undefined ? undefined : await store.find(canonical(named), platform);
     if (here !== undefined) return await namedAlso(here, names, store, platform);
     return await pulled(named, deps, signal, emit);
-  } catch (cause) {
-    if (!(cause instanceof HarborError) || cause.code !== "image.failed") throw cause;
-    const { hint, details } = cause;
-    throw new HarborError(cause.code, `Cannot pull ${named.written}: ${cause.message}`, { hint, details, cause });
+  } catch (thrown) {
+    throw attempting(`Cannot pull ${named.written}`, "image.failed", thrown);
   }
 }
 

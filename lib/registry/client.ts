@@ -12,10 +12,11 @@ import { Shared } from "../runtime/pool.ts";
 import type { Patience } from "./admission.ts";
 import { blobStream } from "./blob.ts";
 import type { FindCredential } from "./credentials.ts";
-import { type Endpoint, endpointsOf, isPlain } from "./endpoints.ts";
+import { type Endpoint, endpointsOf, isPlain, purposeOf, urlOf } from "./endpoints.ts";
 import { registryError } from "./failure.ts";
 import { ACCEPT, chosenEntry, type Document, readDocument } from "./manifest.ts";
-import type { Descriptor, Registry, RemoteImage } from "./registry.ts";
+import { pushTo } from "./push.ts";
+import type { Descriptor, Registry, RegistryWriter, RemoteImage, UploadImage } from "./registry.ts";
 import { TRIES } from "./retry.ts";
 import { Session } from "./session.ts";
 import type { RegistrySettings } from "./settings.ts";
@@ -47,7 +48,7 @@ interface Fetched {
   digest: string;
 }
 
-export class RegistryClient implements Registry {
+export class RegistryClient implements Registry, RegistryWriter {
   readonly #session: Session;
   readonly #images = new Shared<RemoteImage>();
   readonly #warned = new Set<string>();
@@ -85,7 +86,7 @@ export class RegistryClient implements Registry {
               ...(offset > 0 && { range: `bytes=${offset}-` }),
             },
           },
-          purpose: purposeOf(endpoint, reference),
+          purpose: purposeOf(endpoint, reference, "pull"),
           accept: (status) => status === 200 || (offset > 0 && (status === 206 || status === 416)),
           tries,
           patience,
@@ -94,6 +95,18 @@ export class RegistryClient implements Registry {
       { descriptor, offset: from.offset, open, clock: this.deps.clock, random: this.deps.random },
       signal,
     );
+  }
+
+  async push(
+    reference: Reference,
+    image: UploadImage,
+    signal: AbortSignal,
+    onBlob: (blob: Descriptor) => void = () => {},
+  ): Promise<string> {
+    this.#refuseOffline(reference);
+    const endpoint = endpointsOf(reference.host, this.deps.settings).at(-1)!; // never to a mirror
+    await pushTo({ session: this.#session, endpoint, reference }, image, signal, onBlob);
+    return pinnedTo(reference, image.manifest.digest);
   }
 
   async #read(reference: Reference, platform: string, patience: Patience, signal: AbortSignal): Promise<RemoteImage> {
@@ -142,7 +155,7 @@ export class RegistryClient implements Registry {
           url: urlOf(endpoint, reference, `manifests/${name}`),
           headers: { accept: ACCEPT },
         },
-        purpose: purposeOf(endpoint, reference),
+        purpose: purposeOf(endpoint, reference, "pull"),
         accept: (status) => status === 200,
         tries,
         patience,
@@ -216,15 +229,6 @@ export class RegistryClient implements Registry {
     });
   }
 }
-
-const urlOf = (endpoint: Endpoint, reference: Reference, rest: string): URL =>
-  new URL(`${endpoint.origin}/v2/${endpoint.prefix}${reference.repository}/${rest}`);
-
-const purposeOf = (endpoint: Endpoint, reference: Reference) => ({
-  host: endpoint.host,
-  repository: `${endpoint.prefix}${reference.repository}`,
-  actions: "pull" as const,
-});
 
 export const digestOf = (bytes: Uint8Array): string => `sha256:${createHash("sha256").update(bytes).digest("hex")}`;
 

@@ -1,6 +1,7 @@
 /** Where a registry is asked: its mirrors in their order, then itself (spec/images-and-sandboxes §5.1, §5.5). Pure. */
-import { HUB, HUB_API, isLoopback, registryHost } from "../images/reference.ts";
+import { HUB, HUB_API, isLoopback, type Reference, registryHost } from "../images/reference.ts";
 import type { RegistrySettings } from "./settings.ts";
+import type { Purpose } from "./tokens.ts";
 
 export interface Endpoint {
   /** Common name, by which credentials and limits are kept: `docker.io`, `mirror.local:5000`. */
@@ -39,3 +40,15 @@ export function endpointsOf(host: string, settings: RegistrySettings): Endpoint[
 export function isPlain(host: string, settings: RegistrySettings): boolean {
   return isLoopback(host) || settings.get(host)?.insecure === true;
 }
+
+/** `<origin>/v2/<repository>/<rest>`. */
+export const urlOf = (endpoint: Endpoint, reference: Reference, rest: string): URL =>
+  new URL(`${endpoint.origin}/v2/${endpoint.prefix}${reference.repository}/${rest}`);
+
+/** What credentials for it must allow. */
+export const purposeOf = (endpoint: Endpoint, reference: Reference, actions: Purpose["actions"]): Purpose => ({
+  host: endpoint.host,
+  origin: endpoint.origin,
+  repository: `${endpoint.prefix}${reference.repository}`,
+  actions,
+});

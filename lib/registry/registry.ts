@@ -45,3 +45,25 @@ export interface Registry {
     signal: AbortSignal,
   ): Promise<AsyncIterable<Uint8Array>>;
 }
+
+/** An image that is all here, to be sent to a registry. */
+export interface UploadImage {
+  manifest: Descriptor;
+  manifestBytes: Uint8Array;
+  /** Configuration and layers. */
+  blobs: Descriptor[];
+  /** The bytes of one of them; read more than once where a registry refuses the first way. */
+  open(blob: Descriptor): Promise<Blob>;
+}
+
+/** Where images can be sent. */
+export interface RegistryWriter {
+  /** Sends what the registry lacks, the manifest last; the pinned reference. Throws "image.failed". */
+  push(
+    reference: Reference,
+    image: UploadImage,
+    signal: AbortSignal,
+    /** Told of each blob that is there, whoever brought it. */
+    onBlob?: (blob: Descriptor) => void,
+  ): Promise<string>;
+}

@@ -59,13 +59,14 @@ export class Session {
   /** Sends it with credentials where they are asked for. Throws HarborError "image.failed", or the signal's reason. */
   async ask(ask: Ask, signal: AbortSignal): Promise<Granted> {
     const { request, purpose, tries = TRIES, patience = { waits: 0 } } = ask;
-    const key = new URL(request.url).host;
-    let authorization = this.#tokens.known(purpose);
+    const key = request.url.host;
+    const own = request.url.origin === purpose.origin;
+    let authorization = own ? this.#tokens.known(purpose) : undefined;
     for (let answered = false;;) {
       const headers = { ...request.headers, ...(authorization !== undefined && { authorization }) };
       const granted = await this.#sent({ ...request, headers }, key, patience, tries, signal);
       const { answer } = granted;
-      if (answer.status !== 401) {
+      if (answer.status !== 401 || !own) {
         if (ask.accept(answer.status)) return granted;
         using _done = granted;
         throw await refusal(purpose.host, answer);

@@ -23,6 +23,8 @@ export interface TokensDeps {
 /** What is asked of which registry: `host` by its common name. */
 export interface Purpose {
   host: string;
+  /** Where its API is; what goes elsewhere gets no credentials. */
+  origin: string;
   repository: string;
   actions: "pull" | "pull,push";
 }

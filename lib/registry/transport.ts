@@ -19,7 +19,9 @@ export interface Request {
   method: "GET" | "HEAD" | "POST" | "PUT" | "PATCH";
   url: URL;
   headers: Record<string, string>;
-  body?: BodyInit;
+  body?: string | Blob | Uint8Array<ArrayBuffer>;
+  /** Time for the head of the answer, in milliseconds; an upload takes its time before it. */
+  answerMs?: number;
 }
 
 const REDIRECTS = new Set([301, 302, 303, 307, 308]);
@@ -40,9 +42,10 @@ export type Exchange = { answer: Answer } | { unreachable: Unreachable };
 export async function exchange(deps: TransportDeps, request: Request, signal: AbortSignal): Promise<Exchange> {
   const { origin } = request.url;
   let { url, method, body } = request;
+  const { answerMs = ANSWER_MS } = request;
   const headers: Record<string, string> = { "user-agent": "gym-harbor", ...request.headers };
   for (let hops = 0;; hops++) {
-    const sent = await send(deps, { method, url, headers, body }, signal);
+    const sent = await send(deps, { method, url, headers, body, answerMs }, signal);
     if ("unreachable" in sent) return sent;
     const { answer } = sent;
     const location = REDIRECTS.has(answer.status) ? answer.headers.get("location") : null;
@@ -82,10 +85,10 @@ function traceLine(method: string, url: URL, answer: Answer): string {
 
 async function send(deps: TransportDeps, request: Request, signal: AbortSignal): Promise<Exchange> {
   signal.throwIfAborted();
-  const { method, url, headers, body } = request;
+  const { method, url, headers, body, answerMs = ANSWER_MS } = request;
   const stop = new AbortController();
   let late = false;
-  const timer = deps.clock.after(ANSWER_MS, () => {
+  const timer = deps.clock.after(answerMs, () => {
     late = true;
     stop.abort(new Error("late"));
   });
@@ -100,7 +103,7 @@ async function send(deps: TransportDeps, request: Request, signal: AbortSignal):
     return { answer: new Answer(response, url, deps.clock, stop, signal) };
   } catch (cause) {
     signal.throwIfAborted();
-    const reason = late ? `no answer within ${ANSWER_MS / 1000} s` : networkReason(cause);
+    const reason = late ? `no answer within ${Math.round(answerMs / 1000)} s` : networkReason(cause);
     return { unreachable: unreachable(url, reason) };
   } finally {
     timer[Symbol.dispose]();

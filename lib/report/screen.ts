@@ -142,7 +142,8 @@ export function plainLine(event: Event, tally: Tally, options: ScreenOptions, li
     case "prepare":
       return live && !options.verbose ? null : visible(`prepare ${event.done}/${event.total}: ${event.text}`);
     case "pull":
-      return pullLine(event, options);
+    case "push":
+      return transferLine(event, options);
     case "build-output":
       return options.verbose ? visible(event.text) : null;
     case "phase":
@@ -153,12 +154,13 @@ export function plainLine(event: Event, tally: Tally, options: ScreenOptions, li
   }
 }
 
-/** Where lines stay a pull is two of them at most; parts of it are for who looks at each. */
-function pullLine({ image, total, bytes, state }: Extract<Event, { kind: "pull" }>, { verbose }: ScreenOptions) {
+/** Where lines stay a transfer is two of them at most; parts of it are for who looks at each. */
+function transferLine(event: Extract<Event, { kind: "pull" | "push" }>, { verbose }: ScreenOptions): string | null {
+  const { kind, image, total, bytes, state } = event;
   const mib = (n: number) => (n / 2 ** 20).toFixed(1);
-  if (state === "begun") return visible(`pulling ${image} (${mib(total - bytes)} of ${mib(total)} MiB to fetch)`);
-  if (state === "done") return visible(`pulled ${image}`);
-  return verbose ? visible(`pulling ${image}: ${mib(bytes)} of ${mib(total)} MiB`) : null;
+  if (state === "begun") return visible(`${kind}ing ${image} (${mib(total - bytes)} of ${mib(total)} MiB to go)`);
+  if (state === "done") return visible(`${kind}ed ${image}`);
+  return verbose ? visible(`${kind}ing ${image}: ${mib(bytes)} of ${mib(total)} MiB`) : null;
 }
 
 /** `hello`, or `hello#1` for a repeat; an episode is called `<task>-<repeat>` or `<task>-<repeat>-a<attempt>`. */
