@@ -3,6 +3,7 @@ import { existsSync, lstatSync, readdirSync, rmSync } from "node:fs";
 import { createHash } from "node:crypto";
 import { dirname, join } from "node:path";
 import { HarborError } from "../errors.ts";
+import type { Emit } from "../events.ts";
 import { writeAtomic } from "../files/atomic.ts";
 import type { LayoutStore } from "../store/layout.ts";
 import type { StoredImage } from "../store/store.ts";
@@ -57,11 +58,11 @@ export async function writeImages(
   target: LayoutStore,
   sources: ImageSources,
   progress: Progress,
-  sums: Sums,
+  { sums, emit }: { sums: Sums; emit: Emit },
 ): Promise<Carried[]> {
   const carried: Carried[] = [];
   for (const one of found) {
-    const image = await carryImage(one, target, sources, progress);
+    const image = await carryImage(one, target, sources, progress, emit);
     if (image.platform !== sources.platform) throw otherPlatform(one.wanted.refs[0]!, image.platform, sources.platform);
     carried.push({ refs: one.wanted.refs, image });
     progress.signal.throwIfAborted();

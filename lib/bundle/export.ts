@@ -53,7 +53,7 @@ export async function exportBundle(
 
     const sums = await writeEntries(out, plan.entries, progress);
     refuseChanged(request, plan.unreadable);
-    const carried = await writeImages(found, target, sources, progress, sums);
+    const carried = await writeImages(found, target, sources, progress, { sums, emit: deps.emit });
     if (binary !== undefined) {
       sums.set(PLACES.binary, await copyFile(binary, join(out, PLACES.binary), { ...progress, mode: 0o755 }));
     }

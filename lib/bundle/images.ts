@@ -3,7 +3,10 @@
  * What is found is told before a byte moves, so that its size is known and what cannot be carried is refused at once.
  */
 import { HarborError } from "../errors.ts";
+import type { Emit } from "../events.ts";
+import { pullImage } from "../images/pull.ts";
 import { parseReference } from "../images/reference.ts";
+import { isForeign } from "../registry/manifest.ts";
 import type { Descriptor, Registry, RemoteImage } from "../registry/registry.ts";
 import { pool } from "../runtime/pool.ts";
 import type { LocalImage } from "../sandbox/provider.ts";
@@ -33,8 +36,6 @@ export interface ImageSources {
   engines: ImageEngine[];
   /** Absent under --offline. */
   registry?: Registry;
-  /** Fetches what a registry has into a store. */
-  pull?(image: RemoteImage, store: ImageStore, names: string[], signal: AbortSignal): Promise<StoredImage>;
 }
 
 export type Found =
@@ -125,16 +126,12 @@ function refuseFailed(images: readonly { wanted: WantedImage; found: Found | Har
   );
 }
 
-const FOREIGN = /\.foreign\.|\.nondistributable\./;
-
 /** Layers that a registry does not hold (Windows bases, licensed content) and nobody may hand on. */
 function refuseForeign(images: readonly FoundImage[]): void {
   const lines = images.flatMap(({ wanted, found }) =>
     found.from === "engine"
       ? []
-      : found.image.layers.filter(({ mediaType }) => FOREIGN.test(mediaType)).map(({ digest }) =>
-        `  ${wanted.refs[0]}: ${digest}`
-      )
+      : found.image.layers.filter(isForeign).map(({ digest }) => `  ${wanted.refs[0]}: ${digest}`)
   );
   if (lines.length === 0) return;
   throw new HarborError("image.failed", ["layers that may not be handed on:", ...lines].join("\n"), {
@@ -152,14 +149,17 @@ export async function carryImage(
   target: ImageStore,
   sources: ImageSources,
   progress: Progress,
+  emit: Emit,
 ): Promise<StoredImage> {
   const { signal } = progress;
   switch (found.from) {
     case "engine":
       return await found.engine.saveInto(found.reference, target, wanted.refs, signal);
     case "registry": {
-      const image = await sources.pull!(found.image, target, wanted.refs, signal);
-      progress.passed(sizeOf(found.image));
+      const { registry, platform } = sources;
+      const deps = { registry: registry!, store: target, platform, names: wanted.refs };
+      const image = await pullImage(found.image.reference, deps, signal, emit);
+      progress.passed(sizeOf(image));
       return image;
     }
     case "store": {
