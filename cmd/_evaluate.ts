@@ -162,9 +162,9 @@ function tellInput(input: RunInput, overrides: Overrides, emit: Emit): void {
   }
 }
 
-/** manifest.toml of a dataset folder; a single task gets none. */
+/** manifest.toml of a dataset folder; a single task gets none, and a bundle is left as it was written. */
 async function recordDataset(input: RunInput, ctx: Context, emit: Emit): Promise<void> {
-  if (input.target.kind === "task") return;
+  if (input.target.kind === "task" || input.target.bundle !== undefined) return;
   const facts = { tasks: input.folderDigests, digests: input.digests, complete: input.complete };
   const { note } = await reconcileManifest(input.target.datasetFolder, facts, ctx);
   if (note !== undefined) emit({ kind: "note", text: note });

@@ -10,7 +10,7 @@ import type { HashName } from "../digest/task.ts";
 import { FileReader } from "../digest/reader.ts";
 import { TaskTree } from "../digest/tree.ts";
 import { HarborError } from "../errors.ts";
-import type { Target } from "../target/resolve.ts";
+import { leftOut, type Target } from "../target/resolve.ts";
 import { readTextFile } from "../task/read.ts";
 import { Findings } from "../task/refusals.ts";
 import { readSettings } from "../task/settings.ts";
@@ -131,7 +131,7 @@ class Digests {
     const problems: DigestProblem[] = [];
     let digests: Partial<DatasetDigests> = {};
     try {
-      digests = datasetDigest(folder, this.#folderDigests);
+      digests = datasetDigest(folder, [...this.#folderDigests, ...leftOut(target)]);
     } catch (error) {
       problems.push(of(named(error), "dataset_digest"));
     }

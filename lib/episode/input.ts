@@ -10,7 +10,7 @@ import { type Selection, selectTasks } from "../dataset/select.ts";
 import { datasetDigest, type DatasetDigests } from "../digest/dataset.ts";
 import { taskDigest } from "../digest/task.ts";
 import { HarborError } from "../errors.ts";
-import type { Target } from "../target/resolve.ts";
+import { leftOut, type Target } from "../target/resolve.ts";
 import type { LoadedTask } from "../task/load.ts";
 import type { Finding, Task } from "../task/task.ts";
 
@@ -71,7 +71,7 @@ export async function readInput(
     else input.folderDigests.set(loaded.id, loaded.hashes.task_digest);
     if (chosen.has(loaded.id)) take(loaded, input, digestOf, defaults, settings);
   }
-  input.digests = datasetDigest(dataset.folder, input.folderDigests.values());
+  input.digests = datasetDigest(dataset.folder, [...input.folderDigests.values(), ...leftOut(target)]);
   return input;
 }
 

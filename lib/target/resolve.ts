@@ -1,6 +1,6 @@
 /**
- * What the user named → a folder and its role (task-format §1.3, images-and-sandboxes §1.1). Nothing is fetched in this
- * version: `harbor:` references and entry names say so.
+ * What the user named → a folder and its role (task-format §1.3, images-and-sandboxes §1.1); of a bundle, the dataset
+ * inside. Nothing is fetched in this version: `harbor:` references and entry names say so.
  */
 import { readdirSync, statSync } from "node:fs";
 import { basename, dirname, isAbsolute, join, resolve } from "node:path";
@@ -8,6 +8,8 @@ import { errno, HarborError } from "../errors.ts";
 import { nearest } from "../suggest.ts";
 import { holdsTaskToml } from "../task/discover.ts";
 import { reasonOf } from "../files/reason.ts";
+import { bundleAround, bundleAt, type BundlePlace } from "../bundle/locate.ts";
+import { PLACES } from "../bundle/schema.ts";
 
 export interface Target {
   kind: "task" | "dataset";
@@ -19,9 +21,14 @@ export interface Target {
   datasetFolder: string;
   /** Name for results and rows. */
   taskset: string;
+  /** The bundle that it lies in. */
+  bundle?: BundlePlace;
 }
 
-/** Throws HarborError "target.missing", "usage" (not a folder) or "not-built" (a reference). */
+/**
+ * Throws HarborError "target.missing", "usage" (not a folder), "not-built" (a reference) or "bundle.invalid" (half a
+ * bundle, or one from a newer version).
+ */
 export function resolveTarget(named: string, cwd: string): Target {
   if (named.startsWith("harbor:")) {
     throw new HarborError("not-built", `Cannot fetch ${named}: hub references are not in this version`, {
@@ -36,15 +43,38 @@ export function resolveTarget(named: string, cwd: string): Target {
       hint: inside ? `name the folder: ${dirname(named)}` : WHAT_TO_NAME,
     });
   }
+  const shown = named.replace(/(?<=.)\/+$/, "");
+  const bundle = bundleAt(folder);
+  if (bundle !== undefined) return targetIn(bundle, shown);
   const kind = isTask(folder, named) ? "task" : "dataset";
+  const around = bundleAround(folder);
   return {
+    ...(around !== undefined && { bundle: around }),
     kind,
-    named: named.replace(/(?<=.)\/+$/, ""),
+    named: shown,
     folder,
     datasetFolder: kind === "task" ? dirname(folder) : folder,
     taskset: basename(folder) || "root",
   };
 }
+
+/** What a bundle was exported from, at its place inside and under its own name. */
+function targetIn(bundle: BundlePlace, named: string): Target {
+  const { kind, taskset, folder } = bundle.index.dataset;
+  const below = kind === "task" ? Object.values(bundle.index.tasks).map(({ path }) => path).slice(0, 1) : [];
+  return {
+    kind,
+    named: join(named, PLACES.dataset, folder, ...below),
+    folder: join(bundle.dataset, ...below),
+    datasetFolder: bundle.dataset,
+    taskset,
+    bundle,
+  };
+}
+
+/** Folder digests of a dataset's tasks that its bundle does not carry: they are part of its identity all the same. */
+export const leftOut = ({ kind, bundle }: Target): string[] =>
+  kind === "dataset" && bundle !== undefined ? bundle.index.dataset.left_out : [];
 
 const WHAT_TO_NAME = "name a task folder or a folder of task folders";
 
