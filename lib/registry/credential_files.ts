@@ -73,6 +73,15 @@ export function localLogins({ env, runner, emit }: { env: Env; runner: Runner; e
   };
 }
 
+/** Registries that this user's files name, by their common names; credential stores are not opened for it. */
+export async function loginHosts(env: Env): Promise<string[]> {
+  const files = await Promise.all(filesOf(env).map(({ path, kind }) => read(path, kind, () => {})));
+  const keys = files.flatMap((
+    { auths, credHelpers },
+  ) => [...Object.keys(auths ?? {}), ...Object.keys(credHelpers ?? {})]);
+  return [...new Set(keys.map((key) => prefixOf(key).split("/")[0]!).filter((host) => host !== ""))];
+}
+
 async function read(path: string, kind: "auths" | "dockercfg", warn: (text: string) => void): Promise<LoginFile> {
   let text: string;
   try {
