@@ -21,6 +21,8 @@ export interface RunRequest {
   limits: Limits;
   /** Processes and threads at most; undefined leaves the engine's default. */
   pids: number | undefined;
+  /** In a group: how it is connected there, instead of `network`, and what else it has as a member. */
+  member?: readonly string[];
   /** More flags of the operator's (`++sandbox.docker.run_args`). */
   extra: readonly string[];
 }
@@ -30,7 +32,7 @@ export interface RunRequest {
  * engine itself removes it when it ends, also when we are gone by then.
  */
 export function runArgv({ engine, path }: Program, request: RunRequest): string[] {
-  const { name, labels, image, network, publicNetwork, limits, pids, extra } = request;
+  const { name, labels, image, network, publicNetwork, limits, pids, member, extra } = request;
   const net = network === "no-network" ? "none" : network === "host" ? "host" : publicNetwork;
   return [
     ...[path, "run", "-i", "--rm", "--sig-proxy=false", "--name", name],
@@ -38,18 +40,21 @@ export function runArgv({ engine, path }: Program, request: RunRequest): string[
     // The attached client sees all output; a log beside it would only fill the disk.
     ...["--pull", "never", "--log-driver", "none", "--no-healthcheck", "--user", "0", "--workdir", "/"],
     ...(engine === "docker" ? ["--init", "--stop-timeout", "1"] : ["--systemd=false", "--stop-timeout", "0"]),
-    ...(net === undefined ? [] : ["--network", net]),
-    ...(limits.cpus === undefined ? [] : ["--cpus", String(limits.cpus)]),
-    ...(limits.memoryMb === undefined
-      ? []
-      : ["--memory", `${limits.memoryMb}m`, "--memory-swap", `${limits.memoryMb}m`]),
-    ...(limits.gpus ? gpuFlags(engine, limits.gpus) : []),
+    ...(member ?? (net === undefined ? [] : ["--network", net])),
+    ...limitFlags(engine, limits),
     ...(pids === undefined ? [] : ["--pids-limit", String(pids)]),
     ...extra,
     ...["--entrypoint", "/bin/sh", image],
     ...(engine === "docker" ? ["-c", CONTROL] : ["-c", WITH_REAPER, "gym-harbor", CONTROL]),
   ];
 }
+
+/** Limits that the engine holds (heldLimits()). No swap beside the memory. */
+export const limitFlags = (engine: EngineName, { cpus, memoryMb, gpus }: Limits): string[] => [
+  ...(cpus === undefined ? [] : ["--cpus", String(cpus)]),
+  ...(memoryMb === undefined ? [] : ["--memory", `${memoryMb}m`, "--memory-swap", `${memoryMb}m`]),
+  ...(gpus ? gpuFlags(engine, gpus) : []),
+];
 
 const gpuFlags = (engine: EngineName, count: number): string[] =>
   engine === "docker"

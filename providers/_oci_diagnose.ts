@@ -105,12 +105,14 @@ export async function diagnosis(
       missing.push(mend(failure, name));
     }
     missing.push(...await engine.faults(signal), ...fileLimitFaults(ownLimits()));
+    if (facts.noGroups !== undefined) missing.push(facts.noGroups);
   }
   const capabilities: Capabilities = {
     networks: ["public", "no-network", "host"],
     limits: holdOf(facts.limits),
     users: "any",
     build: true,
+    groups: facts.noGroups === undefined,
     gpu: facts.gpus,
     version: facts.version,
   };

@@ -13,6 +13,19 @@ const ANSWER_MS = 20_000;
 const END_MS = 10_000;
 const REMOVE_MS = 30_000;
 
+/** Ends an exec by a second one. The pids that would not die; undefined when it could not be run. */
+export async function killByExec(
+  { program, runner, env }: Pick<SandboxDeps, "program" | "runner" | "env">,
+  container: string,
+  request: KillRequest,
+  user: string | undefined,
+): Promise<string[] | undefined> {
+  const argv = execArgv(program, { name: container, user, archive: false, envNames: [], shell: "/bin/sh" });
+  const stdin = `kill\n${loneKillScript(request)}`;
+  const killed = await runner.run(argv, { env, stdin, deadlineMs: ANSWER_MS, graceMs: 0 });
+  return /\nkill killed(.*)\n/.exec(killed.stdout)?.[1]?.split(" ").filter((pid) => pid !== "");
+}
+
 export class End {
   constructor(
     private readonly id: string,
@@ -28,10 +41,10 @@ export class End {
     if (launched === undefined) return;
     const request = { ...launched, id, wide };
     let left = await this.#killByLine(request).catch(async (error) =>
-      error instanceof LineEnded ? [] : await this.#killByExec(request, undefined)
+      error instanceof LineEnded ? [] : await killByExec(this.deps, this.id, request, undefined)
     );
     // Root without CAP_SYS_PTRACE cannot see whose environment carries the id among another user's processes.
-    if (wide && user !== undefined) left = await this.#killByExec(request, user) ?? left;
+    if (wide && user !== undefined) left = await killByExec(this.deps, this.id, request, user) ?? left;
     for (const pause of [50, 200, 500, 1000, 2000]) {
       if (left === undefined || left.length === 0) break;
       await this.deps.clock.sleep(pause);
@@ -48,15 +61,6 @@ export class End {
     const onMarker = ([, ...pids]: string[]) => left = pids.filter((pid) => pid !== "");
     await this.control.ask((n) => killScript(n, request), "killed", { onMarker }, ANSWER_MS);
     return left;
-  }
-
-  /** Undefined when it could not be run. */
-  async #killByExec(request: KillRequest, user: string | undefined): Promise<string[] | undefined> {
-    const { program, runner, env } = this.deps;
-    const argv = execArgv(program, { name: this.id, user, archive: false, envNames: [], shell: "/bin/sh" });
-    const stdin = `kill\n${loneKillScript(request)}`;
-    const killed = await runner.run(argv, { env, stdin, deadlineMs: ANSWER_MS, graceMs: 0 });
-    return /\nkill killed(.*)\n/.exec(killed.stdout)?.[1]?.split(" ").filter((pid) => pid !== "");
   }
 
   /** What can be known about it now. */

@@ -9,6 +9,10 @@ export interface EngineFacts {
   /** Limits that really hold; false ones are left out of command lines and noted. */
   limits: { cpu: boolean; memory: boolean; pids: boolean };
   gpus: boolean;
+  /** Whether a network that we make has a name server that knows its members. */
+  nameServer: boolean;
+  /** Why members cannot have a network of their own here, and what mends it; undefined where they can. */
+  noGroups?: Missing;
 }
 
 export interface Engine {

@@ -3,9 +3,15 @@ import { z } from "zod";
 import { HarborError } from "../lib/errors.ts";
 import { nearest } from "../lib/suggest.ts";
 import type { EngineName } from "./_oci_argv.ts";
+import type { SubnetPool } from "./_oci_networks.ts";
+import { rangeOf } from "./_oci_subnets.ts";
 
 /** Enough for any honest task, and the machine survives a fork bomb. */
 const PROCESSES = 4096;
+
+/** Out of the ranges for private networks, and where the defaults of engines and clusters seldom are. */
+const SUBNET_POOL = "10.213.0.0/16";
+const POOL_FORM = "a range of IPv4 addresses, 16 at least";
 
 const words = (text: string): string[] => text.split(" ").filter(Boolean);
 
@@ -20,12 +26,19 @@ const Given = z.strictObject({
     .nullish(),
   /** Processes and threads of one sandbox at most. */
   pids_limit: z.int("a whole number above 0").positive("a whole number above 0").nullish(),
+  /** Where the networks of Compose tasks get their addresses. */
+  subnet_pool: z.string(POOL_FORM).refine(
+    (text) => (rangeOf(text)?.last ?? 0) - (rangeOf(text)?.first ?? 0) >= 15,
+    POOL_FORM,
+  )
+    .nullish(),
 });
 
 export interface EngineOptions {
   network: string | undefined;
   runArgs: readonly string[];
   pidsLimit: number;
+  subnetPool: SubnetPool;
 }
 
 /** Throws "usage" for an option or value that there is not. */
@@ -36,6 +49,7 @@ export function readOptions(engine: EngineName, given: Readonly<Record<string, u
       network: data.network ?? undefined,
       runArgs: data.run_args ?? [],
       pidsLimit: data.pids_limit ?? PROCESSES,
+      subnetPool: poolOf(data.subnet_pool ?? SUBNET_POOL),
     };
   }
   const known = Object.keys(Given.shape);
@@ -55,8 +69,11 @@ export function readOptions(engine: EngineName, given: Readonly<Record<string, u
   );
 }
 
+const poolOf = (text: string): SubnetPool => ({ text, range: rangeOf(text)! });
+
 const EXAMPLES: Record<string, string> = {
   network: "network=bridge",
   run_args: "run_args=[--shm-size=1g]",
   pids_limit: `pids_limit=${PROCESSES}`,
+  subnet_pool: `subnet_pool=${SUBNET_POOL}`,
 };

@@ -170,6 +170,11 @@ export class OciSandbox implements Sandbox {
     this.#kept = true;
   }
 
+  /** Whether it is left running when disposed. */
+  get kept(): boolean {
+    return this.#kept;
+  }
+
   [Symbol.asyncDispose](): Promise<void> {
     return this.#disposed ??= this.#kept ? this.#end.letGo(this.facts.spec.ttlMs) : this.#end.end();
   }

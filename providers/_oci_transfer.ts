@@ -56,18 +56,8 @@ export class Transfer {
   }
 
   /** An archive where the image has no tar: the engine unpacks it. */
-  async copyIn(archive: Archive, signal: AbortSignal): Promise<void> {
-    const { program, runner, env, gate } = this.deps;
-    const argv = copyInArgv(program, this.id);
-    const copied = await gate.hold(() =>
-      runner.run(argv, { env, signal, deadlineMs: BEFORE_MS, stdin: (to) => archive.writeTo(to) })
-    );
-    signal.throwIfAborted();
-    if (copied.exitCode === 0) return;
-    throw new HarborError(
-      "transfer.failed",
-      `Cannot upload to ${this.id} (its image has no tar, ${program.path} cp failed): ${decisiveLine(copied.stderr)}`,
-    );
+  copyIn(archive: Archive, signal: AbortSignal): Promise<void> {
+    return copyIn(this.deps, this.id, archive, signal);
   }
 
   /** Small regular files, and whether the kernel ended something for want of memory since the last time. */
@@ -113,7 +103,7 @@ export class Transfer {
 
   /** A folder, as Sandbox.download() does. */
   async bring(from: string, to: string, limits: DownloadLimits, signal: AbortSignal): Promise<DownloadReport> {
-    if (!this.tar) return await this.#bringByCopy(from, to, limits, signal);
+    if (!this.tar) return await bringByCopy(this.deps, this.id, { from, to, limits }, signal);
     const report: DownloadReport = { files: 0, bytes: 0, refused: [] };
     // A header, padding and a long name for every entry, beside the bytes that are wanted.
     const most = limits.maxBytes + limits.maxEntries * 3072 + 20_480;
@@ -136,31 +126,55 @@ export class Transfer {
     });
     return await unpacked ?? report;
   }
+}
 
-  async #bringByCopy(from: string, to: string, limits: DownloadLimits, signal: AbortSignal): Promise<DownloadReport> {
-    const { program, runner, env, gate } = this.deps;
-    return await gate.hold(async () => {
-      const client = await runner.start(copyOutArgv(program, this.id, from), { env });
-      const onAbort = () => client.kill("SIGKILL");
-      signal.addEventListener("abort", onAbort, { once: true });
-      const said = new HeadTail(16 * 1024);
-      client.stderr.on("data", (chunk) => said.push(chunk));
-      client.stdin.end();
-      try {
-        const last = from.replace(/\/+$/, "").split("/").at(-1) ?? "";
-        const report = await unpackInto(client.stdout, to, limits, `${last}/`);
-        const { exitCode } = await client.ended;
-        signal.throwIfAborted();
-        if (exitCode === 0 || /no such|not found|could not find/i.test(said.text())) return report;
-        throw new HarborError(
-          "transfer.failed",
-          `Cannot bring ${from} out of ${this.id}: ${decisiveLine(said.text())}`,
-        );
-      } finally {
-        signal.removeEventListener("abort", onAbort);
-      }
-    });
-  }
+/** An archive into a container without any program of its image. Throws "transfer.failed". */
+export async function copyIn(
+  { program, runner, env, gate }: SandboxDeps,
+  container: string,
+  archive: Archive,
+  signal: AbortSignal,
+): Promise<void> {
+  const argv = copyInArgv(program, container);
+  const copied = await gate.hold(() =>
+    runner.run(argv, { env, signal, deadlineMs: BEFORE_MS, stdin: (to) => archive.writeTo(to) })
+  );
+  signal.throwIfAborted();
+  if (copied.exitCode === 0) return;
+  throw new HarborError(
+    "transfer.failed",
+    `Cannot upload to ${container} (its image has no tar, ${program.path} cp failed): ${decisiveLine(copied.stderr)}`,
+  );
+}
+
+/** A folder out of a container without any program of its image; an absent one gives an empty report. */
+export async function bringByCopy(
+  { program, runner, env, gate }: SandboxDeps,
+  container: string,
+  { from, to, limits }: { from: string; to: string; limits: DownloadLimits },
+  signal: AbortSignal,
+): Promise<DownloadReport> {
+  return await gate.hold(async () => {
+    const client = await runner.start(copyOutArgv(program, container, from), { env });
+    const onAbort = () => client.kill("SIGKILL");
+    signal.addEventListener("abort", onAbort, { once: true });
+    const said = new HeadTail(16 * 1024);
+    client.stderr.on("data", (chunk) => said.push(chunk));
+    client.stdin.end();
+    try {
+      const last = from.replace(/\/+$/, "").split("/").at(-1) ?? "";
+      const report = await unpackInto(client.stdout, to, limits, `${last}/`);
+      const { exitCode } = await client.ended;
+      signal.throwIfAborted();
+      if (exitCode === 0 || /no such|not found|could not find/i.test(said.text())) return report;
+      throw new HarborError(
+        "transfer.failed",
+        `Cannot bring ${from} out of ${container}: ${decisiveLine(said.text())}`,
+      );
+    } finally {
+      signal.removeEventListener("abort", onAbort);
+    }
+  });
 }
 
 function joined(chunks: readonly Uint8Array[]): Uint8Array {

@@ -65,6 +65,7 @@ const factsOf = (info: Info): EngineFacts => ({
   cpus: info.NCPU ?? Infinity,
   limits: { cpu: info.CpuCfsQuota ?? false, memory: info.MemoryLimit ?? false, pids: info.PidsLimit ?? false },
   gpus: Object.keys(info.Runtimes ?? {}).includes("nvidia"),
+  nameServer: true,
 });
 
 async function ask({ runner, env }: ProviderDeps, { path }: Program, signal: AbortSignal): Promise<Info> {

@@ -10,7 +10,10 @@ export interface GroupSpec {
   /** Capture key of the episode. */
   episode: string;
   network: Network;
-  /** Everyone who will be started, `main` among them: an engine without a name server tells each where the others will be. */
+  /**
+   * Everyone who will have an address in the group, `main` among them: an engine that tells names by a file must know them
+   * beforehand. Members without a network or with that of another are left out.
+   */
   members: { service: string; aliases: string[] }[];
   /** Named volumes of the group, by the name in the Compose file. A new one gets the image's files at its first target. */
   volumes: string[];

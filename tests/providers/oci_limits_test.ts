@@ -4,7 +4,13 @@ import type { Limits } from "../../lib/sandbox/provider.ts";
 import type { EngineFacts } from "../../providers/_oci_engine.ts";
 import { heldLimits, holdOf } from "../../providers/_oci_limits.ts";
 
-const ABLE: EngineFacts = { version: "1", cpus: 4, limits: { cpu: true, memory: true, pids: true }, gpus: true };
+const ABLE: EngineFacts = {
+  version: "1",
+  cpus: 4,
+  limits: { cpu: true, memory: true, pids: true },
+  gpus: true,
+  nameServer: true,
+};
 const UNABLE: EngineFacts = { ...ABLE, limits: { cpu: false, memory: false, pids: false }, gpus: false };
 
 test("heldLimits() asks for what can be held, and notes every limit that cannot", () => {
