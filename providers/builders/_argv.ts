@@ -89,13 +89,19 @@ export const inspectArgv = (tool: Tool, reference: string): string[] =>
     ? [...program(tool), "inspect", "--type", "image", reference]
     : [...program(tool), "image", "inspect", reference];
 
-/** `digestFile` gets the manifest's digest from buildah and podman; docker says it by RepoDigests. */
-export function pushArgv(tool: Tool, reference: string, digestFile: string, insecure: boolean): string[] {
+export interface PushFlags {
+  /** Gets the manifest's digest from buildah and podman; docker says it by RepoDigests. */
+  digestFile: string;
+  insecure: boolean;
+  retries: number;
+}
+
+export function pushArgv(tool: Tool, reference: string, { digestFile, insecure, retries }: PushFlags): string[] {
   if (tool.name === "docker") return [...program(tool), "push", reference];
   return [
     ...[...program(tool), "push", "--digestfile", digestFile, "--format", "v2s2"],
-    // Tries are counted in one place, ours.
-    ...(tool.name === "buildah" ? ["--retry", "0"] : []),
+    // 0 means its default (1.28). podman 4.3 has no such flag and tries three times.
+    ...(tool.name === "buildah" ? ["--retry", String(Math.max(1, retries))] : []),
     ...(insecure ? ["--tls-verify=false"] : []),
     reference,
   ];

@@ -16,7 +16,7 @@ import { quoted, type Runner, type RunResult } from "../../lib/runtime/runner.ts
 import { runBuild } from "../_oci_build.ts";
 import { buildArgv, inspectArgv, pushArgv, type Tool, untagArgv } from "./_argv.ts";
 import { proxiesSet, toolEnvironment } from "./_environment.ts";
-import { buildFailed, failureClass } from "./_failure.ts";
+import { asksOnAfterLimit, buildFailed, failureClass } from "./_failure.ts";
 import { type Inspected, readInspected } from "./_inspect.ts";
 import { emulationWarning, type Ready, ready, refuseFull } from "./_ready.ts";
 import { spaceAt } from "../../lib/files/disk.ts";
@@ -35,6 +35,8 @@ export interface EngineDeps {
 /** A push has a limit of its own (spec §4.1). */
 const PUSH_MS = 1_800_000;
 const LOOK_MS = 60_000;
+/** How often the room is looked at: whoever fails for want of it has tidied up when we hear of it. */
+const SPACE_MS = 500;
 
 export class EngineBuilder implements Builder {
   readonly #ready = new Shared<Ready>();
@@ -95,6 +97,8 @@ export class EngineBuilder implements Builder {
 class Job {
   readonly #env: Env;
   readonly #tool: Tool;
+  /** Least room that was seen where images are kept. */
+  #lowestFree: number | undefined;
   /** As buildx tells it; elsewhere the image's id. */
   configDigest: string | undefined;
 
@@ -155,7 +159,7 @@ class Job {
     const { host, repository } = parseReference(name);
     const insecure = isLoopback(host) || this.deps.options.registries?.get(host)?.insecure === true;
     const digestFile = join(this.folder, "digest");
-    const argv = pushArgv(this.#tool, name, digestFile, insecure);
+    const argv = pushArgv(this.#tool, name, { digestFile, insecure, retries: this.#tries });
     const started = this.deps.clock.ticks();
     const pushed = await this.#retrying(async () => {
       const result = await this.#run(argv, Math.max(1, PUSH_MS - (this.deps.clock.ticks() - started)), {});
@@ -173,30 +177,47 @@ class Job {
     return digest;
   }
 
-  #run(argv: string[], deadlineMs: number, env: Record<string, string>): Promise<RunResult> {
+  async #run(argv: string[], deadlineMs: number, env: Record<string, string>): Promise<RunResult> {
     this.log.say(`$ ${quoted(argv)}`);
-    return runBuild(this.deps, {
+    const { storage } = this.found;
+    const look = () => {
+      const free = storage === undefined ? undefined : spaceAt(storage)?.freeBytes;
+      if (free !== undefined) this.#lowestFree = Math.min(free, this.#lowestFree ?? free);
+    };
+    using _looking = this.deps.clock.every(SPACE_MS, look);
+    const enough = new AbortController();
+    const result = await runBuild(this.deps, {
       argv,
       env: { ...this.#env, ...env },
       deadlineMs,
-      signal: this.signal,
-      onOutput: (chunk) => this.log.write(chunk),
-    }).then((result) => {
-      this.signal.throwIfAborted();
-      return result;
+      signal: AbortSignal.any([this.signal, enough.signal]),
+      onOutput: (chunk) => {
+        this.log.write(chunk);
+        // It would go on asking a registry that counts its calls, for minutes.
+        if (asksOnAfterLimit(new TextDecoder().decode(chunk))) enough.abort();
+      },
     });
+    this.signal.throwIfAborted();
+    look();
+    return result;
   }
 
-  /** Again only for what a network or a registry did that may be over in a moment. */
+  get #tries(): number {
+    return this.deps.options.retries ?? 2;
+  }
+
+  /**
+   * docker again, only for what a network or a registry did that may be over in a moment: podman and buildah do that by
+   * themselves (three times, at 2 s and more).
+   */
   async #retrying<T>(attempt: () => Promise<T>): Promise<T> {
-    const { retries = 2, retryDelayMs = 5000 } = this.deps.options;
+    const { retryDelayMs = 5000 } = this.deps.options;
+    const more = this.#tool.name === "docker" ? this.#tries : 0;
     for (let tries = 0;; tries++) {
       try {
         return await attempt();
       } catch (error) {
-        if (tries >= retries || failureClass(error) !== "network" || /no such host/i.test((error as Error).message)) {
-          throw error;
-        }
+        if (tries >= more || failureClass(error) !== "network" || LASTING.test((error as Error).message)) throw error;
         const pause = retryDelayMs * 2 ** tries * (0.5 + Math.random());
         this.log.say(`${(error as Error).message}\ntrying again in ${(pause / 1000).toFixed(1)} s`);
         await this.deps.clock.sleep(pause, this.signal);
@@ -213,6 +234,7 @@ class Job {
       step,
       limitMs,
       ...(found.storage !== undefined && { storage: found.storage }),
+      ...(this.#lowestFree !== undefined && { lowestFreeBytes: this.#lowestFree }),
       platform: platformName(request.platform),
       machine: found.machine,
       logFile: request.logFile,
@@ -220,6 +242,9 @@ class Job {
     });
   }
 }
+
+/** Faults of the way to a registry that a second try does not mend. */
+const LASTING = /no such host|http response to https client|x509: /i;
 
 const succeeded = ({ ended, exitCode }: RunResult): boolean => ended === "exit" && exitCode === 0;
 

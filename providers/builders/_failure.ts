@@ -5,6 +5,7 @@ import type { BuildFailure } from "../../lib/images/builder.ts";
 import type { RunResult } from "../../lib/runtime/runner.ts";
 import { decisiveLine } from "../../lib/sandbox/failure.ts";
 import type { Tool } from "./_argv.ts";
+import { NEEDED_BYTES } from "./_storage.ts";
 
 export interface Failed {
   tool: Pick<Tool, "name" | "kind">;
@@ -17,6 +18,8 @@ export interface Failed {
   limitMs: number;
   /** Where the tool keeps images, when known. */
   storage?: string;
+  /** Least room that was seen there; undefined where nobody can look. */
+  lowestFreeBytes?: number;
   /** `os/arch` that was asked for, and that this machine runs. */
   platform: string;
   machine: string;
@@ -53,6 +56,11 @@ function judge(failed: Failed, output: string): Judged {
   const { result, step, image, limitMs, platform, machine, tool } = failed;
   const own = ownWords(failed, output);
   const line = (pattern: RegExp, text = own) => text.split("\n").findLast((one) => pattern.test(one))?.trim();
+  const limited = line(LIMITED);
+  if (limited !== undefined || asksOnAfterLimit(output)) {
+    const said = limited ?? output.split("\n").findLast((one) => LIMITED.test(one))!.trim();
+    return { kind: "registry-limit", message: `Docker Hub pull limit while building ${image}: ${said}`, hint: ADVICE };
+  }
   if (result.ended === "deadline") {
     const what = step === "build" ? "image build" : "push";
     return {
@@ -63,7 +71,8 @@ function judge(failed: Failed, output: string): Judged {
         : "see whether the registry takes anything at all",
     };
   }
-  const full = line(DISK, tailOf(output));
+  // A command may as well have filled its own /dev/shm: only the tool's own word needs no proof.
+  const full = line(DISK) ?? ((failed.lowestFreeBytes ?? 0) < NEEDED_BYTES ? line(DISK, tailOf(output)) : undefined);
   if (full !== undefined) {
     const where = failed.storage === undefined ? `the storage of ${tool.name}` : failed.storage;
     return {
@@ -73,18 +82,12 @@ function judge(failed: Failed, output: string): Judged {
         `${tool.name === "buildah" ? ", or name another folder: ++builds.storage_dir=DIR" : ""}`,
     };
   }
-  const limited = line(LIMITED);
-  if (limited !== undefined) {
-    return {
-      kind: "registry-limit",
-      message: `Docker Hub pull limit while building ${image}: ${limited}`,
-      hint: ADVICE,
-    };
-  }
   const refused = line(REFUSED);
   if (refused !== undefined) {
-    const where = step === "push" ? `push to ${image}` : `a pull for the build of ${image}`;
-    return { kind: "credentials", message: `${where} refused: ${refused}`, hint: `log in: ${tool.name} login HOST` };
+    const repository = image.slice(0, image.lastIndexOf("/"));
+    const where = step === "push" ? `push to ${repository}` : `a pull for the build of ${image}`;
+    const host = step === "push" ? repository.split("/")[0] : "HOST";
+    return { kind: "credentials", message: `${where} refused: ${refused}`, hint: `log in: ${tool.name} login ${host}` };
   }
   const foreign = line(FOREIGN, tailOf(output));
   if (foreign !== undefined) {
@@ -123,12 +126,16 @@ function judge(failed: Failed, output: string): Judged {
 }
 
 const DISK = /no space left on device|disk quota exceeded|not enough space|ENOSPC/i;
-const LIMITED = /toomanyrequests|too many requests|429 \(?too many|status(?: code)?:? 429|pull rate limit/i;
+const LIMITED = /toomanyrequests|too many requests|pull rate limit|\b429\b/i;
 const REFUSED =
-  /denied:|access denied|access to the resource is denied|unauthorized|authentication required|authorization failed|no basic auth credentials|status(?: code)?:? 40[13]\b|403 forbidden|401 unauthorized|access to the requested resource is not authorized/i;
+  /denied:|access denied|access to the (requested )?resource is (denied|not authorized)|unauthorized|authentication required|authorization failed|no basic auth credentials|(status ?code|http|:|status):? 40[13]\b|\b403 \(?forbidden/i;
 const FOREIGN = /exec format error/i;
 const UNREACHABLE =
-  /no such host|i\/o timeout|tls handshake timeout|network is unreachable|no route to host|connection refused|connection reset|dial tcp|client\.timeout exceeded|context deadline exceeded|server gave http response to https client|x509: |unexpected (?:EOF|status code 5\d\d)|status(?: code)?:? 5\d\d|50[0234] (?:internal server error|bad gateway|service unavailable|gateway time)|: EOF$/i;
+  /no such host|i\/o timeout|tls handshake timeout|network is unreachable|no route to host|connection refused|connection reset|dial tcp|client\.timeout exceeded|context deadline exceeded|http response to https client|x509: |unexpected EOF|status: 5\d\d|\b50[0234] \(?(internal server error|bad gateway|service unavailable|gateway time)|: EOF$/i;
+
+/** What buildah and podman say before they ask a registry again that has just told them to stop asking. */
+export const asksOnAfterLimit = (output: string): boolean =>
+  /level=warning msg="Failed, retrying [^\n]*(toomanyrequests|429)/i.test(output);
 
 const ADVICE = "log in with the build tool; give an account; start one job and wait for 'Run config written to'; " +
   "use a mirror (++registries.docker.io.mirrors=[…]); use an offline bundle";
