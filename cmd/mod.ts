@@ -143,6 +143,14 @@ export const COMMANDS: Entry[] = [
     hidden: true,
   },
   {
+    name: "unpack-layer",
+    aliases: [],
+    about: "a layer unpacked with the ids of a user namespace",
+    section: MACHINE,
+    load: lazy(() => import("./unpack_layer.ts")),
+    hidden: true,
+  },
+  {
     name: "context-hash",
     aliases: [],
     about: "the hash of one build context",

@@ -7,3 +7,11 @@ export function stdinEnded(): Promise<void> {
     process.stdin.on("end", () => resolve()).on("close", () => resolve()).resume();
   });
 }
+
+/** All of it as text. */
+export async function stdinText(): Promise<string> {
+  const decoder = new TextDecoder();
+  let text = "";
+  for await (const chunk of process.stdin) text += decoder.decode(chunk as Uint8Array, { stream: true });
+  return text + decoder.decode();
+}

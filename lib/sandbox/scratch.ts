@@ -105,7 +105,7 @@ const REMOVALS = 20;
  * What sandboxes of a plain user wrote under other ids of his range can only be removed where those ids are his: inside
  * a user namespace. Bun 1.4's rmSync stops, and says nothing, at an entry that somebody else removes meanwhile.
  */
-function removeWhole(path: string): void {
+export function removeWhole(path: string): void {
   try {
     for (let round = 0; round < REMOVALS && exists(path); round++) rmSync(path, { recursive: true, force: true });
   } catch (error) {

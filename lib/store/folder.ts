@@ -23,11 +23,11 @@ export function storeFolder(env: Env, option?: string): string {
 export function cacheFolder(env: Env, name: string): string {
   const caches = [env.XDG_CACHE_HOME, env.HOME && join(env.HOME, ".cache")];
   const usable = caches.find((cache) => cache && isAbsolute(cache) && canHold(join(cache, "gym-harbor", name)));
-  return usable ? join(usable, "gym-harbor", name) : join(privateRoot(scratchRoot(env)), name);
+  return usable ? join(usable, "gym-harbor", name) : localFolder(env, name);
 }
 
 /** Whether the folder is there and readable, or could be made. */
-function canHold(folder: string): boolean {
+export function canHold(folder: string): boolean {
   for (
     let at = folder, mode = constants.R_OK | constants.X_OK;;
     at = dirname(at), mode = constants.W_OK | constants.X_OK
@@ -40,6 +40,9 @@ function canHold(folder: string): boolean {
     }
   }
 }
+
+/** Folder `name` of ours below TMPDIR, for what must be on a disk of this machine. Throws like storeFolder(). */
+export const localFolder = (env: Env, name: string): string => join(privateRoot(scratchRoot(env)), name);
 
 /** TMPDIR is everybody's: a folder of that name which another user made would feed us images of theirs. */
 function privateRoot(root: string): string {

@@ -1,0 +1,68 @@
+/** Where unpacked layers lie: asked for, else beside the store, else on a local disk of this machine. */
+import { lstatSync, mkdirSync, statfsSync } from "node:fs";
+import { basename, dirname, join, resolve } from "node:path";
+import { HarborError } from "../errors.ts";
+import { reasonOf } from "../files/reason.ts";
+import { statTarget } from "../files/tree.ts";
+import { thisUid } from "../runtime/user.ts";
+import { cacheFolder, canHold, localFolder } from "../store/folder.ts";
+import type { ImageStore } from "../store/store.ts";
+
+/** Magic numbers of statfs(2) where owners, devices or attributes cannot be kept, or many small files crawl. */
+const NETWORKED = new Map([
+  [0x6969, "nfs"],
+  [0x0bd00bd0, "lustre"],
+  [0x47504653, "gpfs"],
+  [0x19830326, "beegfs"],
+  [0x00c36400, "ceph"],
+  [0xff534d42, "cifs"],
+  [0xfe534d42, "smb2"],
+  [0x01021997, "9p"],
+]);
+
+/** The kind of network file system that a folder, or the first of its parents that exists, lies on; undefined for a local one. */
+export function networkFileSystem(folder: string): string | undefined {
+  let at = folder;
+  while (statTarget(at) === undefined && at !== dirname(at)) at = dirname(at);
+  return NETWORKED.get(statfsSync(at).type);
+}
+
+/**
+ * Absolute folder for trees: `option` (`--unpack-dir`); beside the store when that is ours to write and on a local disk;
+ * the user's cache, by the same rule; else below TMPDIR. Throws like storeFolder().
+ */
+export function unpackFolder(
+  env: Readonly<Record<string, string | undefined>>,
+  option: string | undefined,
+  store: Pick<ImageStore, "folder" | "readOnly">,
+  typeOf: (folder: string) => string | undefined = networkFileSystem,
+): string {
+  if (option !== undefined && option !== "") return resolve(option);
+  const cache = cacheFolder(env, "trees");
+  const isDefault = store.folder === join(dirname(cache), "images");
+  const beside = isDefault ? cache : join(dirname(store.folder), `${basename(store.folder)}-trees`);
+  const candidates = store.readOnly ? [cache] : [beside, cache];
+  const usable = candidates.find((folder) => typeOf(folder) === undefined && isOurs(folder));
+  return usable ?? localFolder(env, "trees");
+}
+
+/** Ours already, or ours to make. A folder of another user may hold any files under any names. */
+function isOurs(folder: string): boolean {
+  const found = lstatSync(folder, { throwIfNoEntry: false });
+  return found === undefined ? canHold(folder) : found.isDirectory() && found.uid === thisUid();
+}
+
+/** Makes the folder, closed to others: set-uid programs of images lie in it. Throws "machine.lacks" when it is not ours. */
+export function makePrivate(folder: string, mode = 0o700): void {
+  const hint = "name a folder of your own on a local disk: --unpack-dir DIR";
+  try {
+    mkdirSync(folder, { recursive: true, mode });
+  } catch (cause) {
+    throw new HarborError("machine.lacks", `Cannot unpack images into ${folder}: ${reasonOf(cause)}`, { cause, hint });
+  }
+  const found = lstatSync(folder);
+  if (found.isDirectory() && found.uid === thisUid() && (found.mode & 0o022) === 0) return;
+  throw new HarborError("machine.lacks", `Cannot unpack images into ${folder}: it is not a folder of ours alone`, {
+    hint,
+  });
+}
