@@ -10,8 +10,8 @@
  */
 import { existsSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
+import process from "node:process";
 import type { Emit } from "../lib/events.ts";
-import { HarborError } from "../lib/errors.ts";
 import { Shared } from "../lib/runtime/pool.ts";
 import type {
   Diagnosis,
@@ -26,7 +26,9 @@ import type {
   SandboxSpec,
   SweepReport,
 } from "../lib/sandbox/provider.ts";
+import { platformName } from "../lib/images/config.ts";
 import type { StoredImage } from "../lib/store/store.ts";
+import { findImage, type Found } from "./_layers_find.ts";
 import { type LayersImage, preparedFrom } from "./_layers_image.ts";
 import { layersRootfs, type LayerStack, makeLayerSkeleton, makeToolsRoot, stackLayers } from "./_layers_layout.ts";
 import { Boxes } from "./_namespace_boxes.ts";
@@ -93,30 +95,12 @@ export class NamespaceProvider implements SandboxProvider {
     return image;
   }
 
-  async #find(
-    need: ImageNeed,
-    _signal: AbortSignal,
-    _emit: Emit,
-  ): Promise<{ reference: string; stored: StoredImage }> {
+  #find(need: ImageNeed, signal: AbortSignal, emit: Emit): Promise<Found> {
     const { source } = need;
-    const { store, platform = "linux/amd64" } = this.deps;
-    if (source.kind === "none") {
-      throw new HarborError(
-        "task.unsupported",
-        `${need.taskId} has no image, and --sandbox namespace starts from one`,
-        {
-          hint: "--sandbox host runs it on this machine's own root",
-        },
-      );
-    }
-    const names = source.kind === "dockerfile" ? [source.tag] : [source.reference, ...source.aliases ?? []];
-    for (const name of names) {
-      const stored = await store?.find(name, platform);
-      if (stored !== undefined) return { reference: names[0]!, stored };
-    }
-    throw new HarborError("image.failed", `Image ${names[0]} is not in the image store`, {
-      hint: `gym-harbor images pull ${names[0]}, or gym-harbor images import ARCHIVE`,
-    });
+    const key = source.kind === "named" ? source.reference : source.kind === "dockerfile" ? source.tag : need.taskId;
+    const { store, registry, offline = false, platform = thisPlatform() } = this.deps;
+    const deps = { store, registry, offline, platform };
+    return this.#shared.get(`find ${key}`, () => findImage(need, deps, signal, emit)) as Promise<Found>;
   }
 
   async #stack(
@@ -221,3 +205,6 @@ export class NamespaceProvider implements SandboxProvider {
 export function ownerMapOf(machine: Machine): string {
   return machine.ids;
 }
+
+/** What images must be made for to run here. */
+const thisPlatform = (): string => platformName(`linux/${process.arch}`);
