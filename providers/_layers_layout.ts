@@ -87,7 +87,7 @@ export function layersRootfs(request: LayersRoot): Rootfs {
     shell: request.stack.shell,
     hostname: HOSTNAME,
     on: "the image's layers",
-    notes: [],
+    notes: request.way.storage === "memory" ? ["files: what the task writes is kept in memory"] : [],
     layOut: (base, control) => layOut(request, base, control),
   };
 }

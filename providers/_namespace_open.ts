@@ -212,7 +212,7 @@ async function connect(
     signal.throwIfAborted();
     const why = how === "late"
       ? `not ready within ${spec.readyTimeoutMs} ms`
-      : stderr.trim() || "its first process ended";
+      : stderr.trim().split("\n")[0] || "its first process ended"; // one refused mount makes many lines
     throw new HarborError("sandbox.failed", `Cannot start a sandbox on ${request.rootfs.on}: ${why}`, {
       hint: "gym-harbor doctor tries it and names what is missing",
       details: { stderr },

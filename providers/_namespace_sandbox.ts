@@ -382,11 +382,7 @@ head -c ${maxBytes + 1} <"$GYM_PATH"`;
   #userOf(user: string | undefined): Account | undefined {
     const name = user ?? this.request.spec.user ?? this.request.spec.image.user;
     if (name === "" || name === "root" || name === "0" || name === "0:0" || name === "root:root") return undefined;
-    const text = (path: string) => {
-      const found = collectFile(this.#root, path, 16 * 1024 * 1024);
-      return found.kind === "file" ? Buffer.from(found.data).toString() : "";
-    };
-    const account = accountOf(name, text("/etc/passwd"), text("/etc/group"));
+    const account = this.#lookUp(name);
     if (account === undefined) throw new HarborError("sandbox.failed", `No user ${name} in the sandbox's /etc/passwd`);
     if (this.request.machine.ids === "own" && account.uid !== 0) {
       throw new HarborError("sandbox.failed", `Cannot run as ${name}: this user namespace has one id, root`, {
@@ -396,6 +392,14 @@ head -c ${maxBytes + 1} <"$GYM_PATH"`;
     return account;
   }
 
+  #lookUp(name: string): Account | undefined {
+    const text = (path: string) => {
+      const found = collectFile(this.#root, path, 16 * 1024 * 1024);
+      return found.kind === "file" ? Buffer.from(found.data).toString() : "";
+    };
+    return accountOf(name, text("/etc/passwd"), text("/etc/group"));
+  }
+
   #environment(
     account: Account | undefined,
     more: Readonly<Record<string, string>> | undefined,
@@ -403,7 +407,7 @@ head -c ${maxBytes + 1} <"$GYM_PATH"`;
     const { spec } = this.request;
     const env: Record<string, string> = {
       PATH,
-      HOME: account?.home ?? "/root",
+      HOME: (account ?? this.#lookUp("root"))?.home ?? "/",
       ...(this.request.network === "public" && proxyEnv()),
       ...spec.image.env,
       ...spec.env,

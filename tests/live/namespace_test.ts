@@ -1,12 +1,11 @@
-import { execFileSync, spawnSync } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { spawnSync } from "node:child_process";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
 import { after } from "node:test";
-import { NamespaceProvider } from "../../providers/namespace.ts";
 import { providerContract } from "../contract/provider_contract.ts";
-import { rootfsTar } from "../support/rootfs.ts";
+import { folderProvider, needOf, unpackRootfs } from "../support/layers.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "gh-ns-"));
 after(() => rmSync(folder, { recursive: true, force: true }));
@@ -36,30 +35,12 @@ function processesNaming(word: string): number[] {
 }
 
 for (const kind of ["host", "busybox"] as const) {
-  const tree = join(folder, kind);
-  mkdirSync(tree);
-  execFileSync("tar", ["-xpf", rootfsTar(kind), "-C", tree]);
-  const image = {
-    names: [`gym-base:${kind}`],
-    config: { digest: `sha256:${kind}` },
-    platform: "linux/amd64",
-    file: { os: "linux", architecture: "amd64", config: {}, rootfs: { diff_ids: [] } },
-    layers: [],
-  };
+  const name = `gym-base:${kind}`;
+  const image = { name, trees: [unpackRootfs(kind, join(folder, kind))] };
   providerContract({
     name: `namespace (${kind}) as ${process.getuid?.() === 0 ? "root" : "a plain user"}`,
-    make: (deps) =>
-      new NamespaceProvider(
-        { ...deps, store: { find: () => Promise.resolve(image) } as never },
-        () => Promise.resolve({ folders: [tree], notes: [] }),
-      ),
-    need: {
-      taskId: "contract",
-      source: { kind: "named", reference: `gym-base:${kind}` },
-      network: "no-network",
-      limits: {},
-      users: [],
-    },
+    make: (deps) => folderProvider(deps, [image]),
+    need: needOf(name),
     gaps: {
       ...(kind === "busybox" && {
         "names that a shell cannot export reach the command or are refused by name":
