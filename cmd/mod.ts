@@ -42,6 +42,7 @@ const lazy = (load: () => Promise<CommandModule<any>>): () => Promise<CommandMod
 const TASKS = "Run tasks";
 const LOOK = "Look at tasks, start nothing";
 const WRITE = "Write tasks";
+const CARRY = "Carry tasks and images to where there is no network";
 const MACHINE = "This machine";
 
 export const COMMANDS: Entry[] = [
@@ -91,6 +92,30 @@ export const COMMANDS: Entry[] = [
     about: "a new dataset with one task",
     section: WRITE,
     load: lazy(() => import("./dataset/init.ts")),
+  },
+  {
+    name: "bundle verify",
+    aliases: [],
+    words: "DIR",
+    about: "whether a bundle arrived as it was written",
+    section: CARRY,
+    load: lazy(() => import("./bundle/verify.ts")),
+  },
+  {
+    name: "bundle import",
+    aliases: [],
+    words: "DIR",
+    about: "take the images of a bundle over",
+    section: CARRY,
+    load: lazy(() => import("./bundle/import.ts")),
+  },
+  {
+    name: "bundle push",
+    aliases: [],
+    words: "DIR",
+    about: "send the images of a bundle to a registry",
+    section: CARRY,
+    load: lazy(() => import("./bundle/push.ts")),
   },
   {
     name: "doctor",
