@@ -20,6 +20,7 @@ import type {
 import { refuseVariables } from "../lib/sandbox/variables.ts";
 import type { Group, GroupSpec } from "../lib/sandbox/group.ts";
 import { runArgv } from "./_oci_argv.ts";
+import { ociClient } from "./_oci_client.ts";
 import type { SandboxDeps } from "./_oci_deps.ts";
 import { diagnosis } from "./_oci_diagnose.ts";
 import { type BuildDeps, builtImage } from "./_oci_dockerfile.ts";
@@ -52,6 +53,7 @@ export class OciProvider implements SandboxProvider {
     const env = { ...deps.env, ...ownerVariable(basename(scratch)) };
     this.#sandboxDeps = {
       program: engine.program,
+      client: ociClient(engine.program),
       runner,
       clock,
       env,

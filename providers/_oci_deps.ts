@@ -1,12 +1,13 @@
-/** What every part of a docker or podman sandbox works with. */
+/** What every part of a sandbox with a control shell works with. */
 import type { Emit } from "../lib/events.ts";
 import type { Clock } from "../lib/runtime/clock.ts";
 import type { Gate } from "../lib/runtime/pool.ts";
 import type { Runner } from "../lib/runtime/runner.ts";
 import type { Program } from "./_oci_argv.ts";
+import type { BoxClient } from "./_oci_client.ts";
 
-export interface SandboxDeps {
-  program: Program;
+export interface BoxDeps {
+  client: BoxClient;
   runner: Runner;
   gate: Gate;
   clock: Clock;
@@ -14,4 +15,9 @@ export interface SandboxDeps {
   emit: Emit;
   /** The run's own folder, which goes with the run. */
   scratch: string;
+}
+
+/** The same with docker or podman below it. */
+export interface SandboxDeps extends BoxDeps {
+  program: Program;
 }

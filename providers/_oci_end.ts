@@ -3,9 +3,8 @@ import { HarborError, messageOf } from "../lib/errors.ts";
 import { settlesWithin } from "../lib/runtime/clock.ts";
 import { decisiveLine, engineFailure } from "../lib/sandbox/failure.ts";
 import type { Alive } from "../lib/sandbox/provider.ts";
-import { execArgv, oomEventsArgv, removeArgv, stateArgv } from "./_oci_argv.ts";
 import { type Control, LineEnded } from "./_oci_control.ts";
-import type { SandboxDeps } from "./_oci_deps.ts";
+import type { BoxDeps } from "./_oci_deps.ts";
 import type { Launched } from "./_oci_exec.ts";
 import { type KillRequest, killScript, loneKillScript } from "./_oci_scripts.ts";
 
@@ -15,12 +14,12 @@ const REMOVE_MS = 30_000;
 
 /** Ends an exec by a second one. The pids that would not die; undefined when it could not be run. */
 export async function killByExec(
-  { program, runner, env }: Pick<SandboxDeps, "program" | "runner" | "env">,
+  { client, runner, env }: Pick<BoxDeps, "client" | "runner" | "env">,
   container: string,
   request: KillRequest,
   user: string | undefined,
 ): Promise<string[] | undefined> {
-  const argv = execArgv(program, { name: container, user, archive: false, envNames: [], shell: "/bin/sh" });
+  const argv = client.exec({ name: container, user, archive: false, envNames: [], shell: "/bin/sh" });
   const stdin = `kill\n${loneKillScript(request)}`;
   const killed = await runner.run(argv, { env, stdin, deadlineMs: ANSWER_MS, graceMs: 0 });
   return /\nkill killed(.*)\n/.exec(killed.stdout)?.[1]?.split(" ").filter((pid) => pid !== "");
@@ -30,7 +29,7 @@ export class End {
   constructor(
     private readonly id: string,
     private readonly control: Control,
-    private readonly deps: SandboxDeps,
+    private readonly deps: BoxDeps,
   ) {}
 
   /**
@@ -65,12 +64,10 @@ export class End {
 
   /** What can be known about it now. */
   async evidence(): Promise<Alive> {
-    const { program, runner, env, gate } = this.deps;
+    const { client, runner, env, gate } = this.deps;
     if (!this.control.over) {
-      const told = await gate.hold(() =>
-        runner.run(stateArgv(program, this.id), { env, deadlineMs: ANSWER_MS, graceMs: 0 })
-      );
-      if (isRunning(told.stdout)) return { state: "running" };
+      const told = await gate.hold(() => runner.run(client.state(this.id), { env, deadlineMs: ANSWER_MS, graceMs: 0 }));
+      if (client.isRunning(told.stdout, this.id)) return { state: "running" };
       const text = engineFailure(told.stderr)?.line ?? decisiveLine(told.stderr);
       return { state: "gone", oomKilled: null, exitCode: null, text };
     }
@@ -82,8 +79,8 @@ export class End {
 
   /** What the engine itself saw: docker tells of OOM kills, podman 4.3 does not. */
   async #oomEvent(): Promise<true | null> {
-    const { program, runner, env } = this.deps;
-    const argv = oomEventsArgv(program, this.id);
+    const { client, runner, env } = this.deps;
+    const argv = client.oomEvents(this.id);
     if (argv === undefined) return null;
     const told = await runner.run(argv, { env, deadlineMs: ANSWER_MS, graceMs: 0 });
     return /\boom\b/.test(told.stdout) ? true : null;
@@ -96,25 +93,25 @@ export class End {
     this.control.leave();
   }
 
-  /** The sandbox ends when its line does, and the engine removes it: no further call of the engine. */
+  /** The sandbox ends when its line does, and an engine removes it: no further call of the engine. */
   async end(): Promise<void> {
     this.control.close();
     const ended = await settlesWithin(this.control.ended, END_MS, this.deps.clock);
-    if (!ended) await this.remove();
+    if (!ended || this.deps.client.outlivesLine) await this.remove();
   }
 
   /** By force. Never throws: what cannot be removed is told as a warning, and found again by `sandbox gc`. */
   async remove(): Promise<void> {
-    const { program, runner, env, emit, gate } = this.deps;
+    const { client, runner, env, emit, gate } = this.deps;
     let reason = "";
     for (let attempt = 0; attempt < 2; attempt++) {
       const removed = await gate.hold(() =>
-        runner.run(removeArgv(program, [this.id]), { env, deadlineMs: REMOVE_MS, graceMs: 0 })
+        runner.run(client.remove(this.id), { env, deadlineMs: REMOVE_MS, graceMs: 0 })
       )
         .catch((error) => ({ exitCode: 1, stderr: messageOf(error), ended: "exit" as const }));
       if (removed.exitCode === 0 || engineFailure(removed.stderr)?.kind === "no-container") return this.control.close();
       reason = removed.ended === "deadline"
-        ? `${program.path} rm did not end within ${REMOVE_MS / 1000} s`
+        ? `${client.name} rm did not end within ${REMOVE_MS / 1000} s`
         : decisiveLine(removed.stderr);
     }
     this.control.close();
@@ -122,13 +119,5 @@ export class End {
       kind: "warning",
       text: `sandbox ${this.id} could not be removed: ${reason}; gym-harbor sandbox gc tries again`,
     });
-  }
-}
-
-function isRunning(inspected: string): boolean {
-  try {
-    return (JSON.parse(inspected) as { State?: { Running?: boolean } }[])[0]?.State?.Running === true;
-  } catch {
-    return false;
   }
 }

@@ -17,9 +17,8 @@ import type {
   Sandbox,
   SandboxSpec,
 } from "../lib/sandbox/provider.ts";
-import { execArgv } from "./_oci_argv.ts";
 import { type Control, LineEnded, LineStuck } from "./_oci_control.ts";
-import type { SandboxDeps } from "./_oci_deps.ts";
+import type { BoxDeps } from "./_oci_deps.ts";
 import { End } from "./_oci_end.ts";
 import { type ExecEnding, type Launched, runExec } from "./_oci_exec.ts";
 import { execScript } from "./_oci_scripts.ts";
@@ -62,11 +61,11 @@ export class OciSandbox implements Sandbox {
   constructor(
     private readonly facts: OciSandboxFacts,
     private readonly control: Control,
-    private readonly deps: SandboxDeps,
+    private readonly deps: BoxDeps,
   ) {
     const { name, tools } = facts;
     this.id = name;
-    this.enterArgv = [deps.program.path, "exec", "-it", name, tools.bash || "/bin/sh"];
+    this.enterArgv = deps.client.enter(name, tools.bash || "/bin/sh");
     this.workdir = tools.workdir;
     this.notes = facts.notes;
     this.limits = facts.limits;
@@ -210,7 +209,7 @@ export class OciSandbox implements Sandbox {
       onLaunched?: (launched: Launched) => void;
     },
   ): Promise<ExecEnding> {
-    const { program } = this.deps;
+    const { client } = this.deps;
     const id = more.id ?? newExecId();
     const env = { ...this.facts.spec.env, ...command?.env };
     const byClient = oddVariables(env, this.facts.tools.bash !== "");
@@ -218,14 +217,14 @@ export class OciSandbox implements Sandbox {
     // A reference solution past its limit is over with all it started; only an agent works on through its services.
     const wide = command !== undefined && command.purpose !== "agent";
     return await runExec(this.deps, {
-      argv: execArgv(program, {
+      argv: client.exec({
         name: this.id,
         user,
         archive: more.archive !== undefined,
         envNames: byClient,
         shell: byClient.length > 0 ? this.facts.tools.bash : "/bin/sh",
       }),
-      env: { ...this.deps.env, ...Object.fromEntries(byClient.map((name) => [name, env[name]])) },
+      env: { ...this.deps.env, ...client.carried(Object.fromEntries(byClient.map((name) => [name, env[name]!]))) },
       program: execScript({
         id,
         archive: more.archive !== undefined,
@@ -254,7 +253,7 @@ export class OciSandbox implements Sandbox {
     user: string | undefined,
   ): Promise<{ ended: "exit" | "deadline"; exitCode: number; durationMs: number | undefined }> {
     const { id, deps, workdir } = this;
-    const attempted = { id, engine: deps.program.path, cwd: command?.cwd ?? workdir, user };
+    const attempted = { id, engine: deps.client.name, cwd: command?.cwd ?? workdir, user };
     switch (ending.kind) {
       case "exit":
         return { ended: "exit", exitCode: ending.exitCode, durationMs: ending.durationMs };

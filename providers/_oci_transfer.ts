@@ -7,9 +7,8 @@ import { HarborError } from "../lib/errors.ts";
 import { HeadTail } from "../lib/runtime/head_tail.ts";
 import { decisiveLine } from "../lib/sandbox/failure.ts";
 import type { Collected, DownloadLimits, DownloadReport } from "../lib/sandbox/provider.ts";
-import { copyInArgv, copyOutArgv } from "./_oci_argv.ts";
 import type { Control } from "./_oci_control.ts";
-import type { SandboxDeps } from "./_oci_deps.ts";
+import type { BoxDeps } from "./_oci_deps.ts";
 import { beforeScript, bringScript, collectScript } from "./_oci_scripts.ts";
 
 export const BEFORE_MS = 600_000;
@@ -25,7 +24,7 @@ export class Transfer {
     private readonly tar: boolean,
     oomKills: number | null,
     private readonly control: Control,
-    private readonly deps: SandboxDeps,
+    private readonly deps: BoxDeps,
   ) {
     this.#oomKills = oomKills;
   }
@@ -130,12 +129,13 @@ export class Transfer {
 
 /** An archive into a container without any program of its image. Throws "transfer.failed". */
 export async function copyIn(
-  { program, runner, env, gate }: SandboxDeps,
+  { client, runner, env, gate }: BoxDeps,
   container: string,
   archive: Archive,
   signal: AbortSignal,
 ): Promise<void> {
-  const argv = copyInArgv(program, container);
+  const argv = client.copyIn(container);
+  if (argv === undefined) throw noTar(container);
   const copied = await gate.hold(() =>
     runner.run(argv, { env, signal, deadlineMs: BEFORE_MS, stdin: (to) => archive.writeTo(to) })
   );
@@ -143,28 +143,30 @@ export async function copyIn(
   if (copied.exitCode === 0) return;
   throw new HarborError(
     "transfer.failed",
-    `Cannot upload to ${container} (its image has no tar, ${program.path} cp failed): ${decisiveLine(copied.stderr)}`,
+    `Cannot upload to ${container} (its image has no tar, ${client.name} cp failed): ${decisiveLine(copied.stderr)}`,
   );
 }
 
 /** A folder out of a container without any program of its image; an absent one gives an empty report. */
 export async function bringByCopy(
-  { program, runner, env, gate }: SandboxDeps,
+  { client, runner, env, gate }: BoxDeps,
   container: string,
   { from, to, limits }: { from: string; to: string; limits: DownloadLimits },
   signal: AbortSignal,
 ): Promise<DownloadReport> {
   return await gate.hold(async () => {
-    const client = await runner.start(copyOutArgv(program, container, from), { env });
-    const onAbort = () => client.kill("SIGKILL");
+    const argv = client.copyOut(container, from);
+    if (argv === undefined) throw noTar(container);
+    const copying = await runner.start(argv, { env });
+    const onAbort = () => copying.kill("SIGKILL");
     signal.addEventListener("abort", onAbort, { once: true });
     const said = new HeadTail(16 * 1024);
-    client.stderr.on("data", (chunk) => said.push(chunk));
-    client.stdin.end();
+    copying.stderr.on("data", (chunk) => said.push(chunk));
+    copying.stdin.end();
     try {
       const last = from.replace(/\/+$/, "").split("/").at(-1) ?? "";
-      const report = await unpackInto(client.stdout, to, limits, `${last}/`);
-      const { exitCode } = await client.ended;
+      const report = await unpackInto(copying.stdout, to, limits, `${last}/`);
+      const { exitCode } = await copying.ended;
       signal.throwIfAborted();
       if (exitCode === 0 || /no such|not found|could not find/i.test(said.text())) return report;
       throw new HarborError(
@@ -176,6 +178,11 @@ export async function bringByCopy(
     }
   });
 }
+
+const noTar = (container: string): HarborError =>
+  new HarborError("transfer.failed", `Files cannot go in or out of ${container}: its image has no tar`, {
+    hint: "install tar in the image, or use --sandbox docker or podman",
+  });
 
 function joined(chunks: readonly Uint8Array[]): Uint8Array {
   const all = new Uint8Array(chunks.reduce((sum, chunk) => sum + chunk.length, 0));
