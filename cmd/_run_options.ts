@@ -31,7 +31,7 @@ export const withRunOptions = (command: Command): Command =>
   command
     .argument("<target>", "a task folder, or a folder of task folders")
     .argument("[overrides...]", "key=value, +key=value or ++key=value")
-    .option("--sandbox <name>", "docker, podman, host, or auto: docker if it answers, else podman")
+    .option("--sandbox <name>", "docker, podman, namespace, host, or auto: the first of them that works, never host")
     .option("--only-tasks <pattern>", "only tasks whose names match; may be repeated, or a,b", collect)
     .option("--exclude-tasks <pattern>", "leave out tasks whose names match", collect)
     .option("--skip-unloadable", "run what loads, leave out the rest")

@@ -54,7 +54,7 @@ export function report(title: string, sandboxes: readonly Diagnosis[], machine: 
     automatic !== undefined
       ? `--sandbox auto takes ${automatic.name}.`
       : sandboxes.some((one) => one.usable)
-      ? "--sandbox auto finds no container engine; --sandbox host works, and is taken only when it is named."
+      ? "--sandbox auto finds nothing to start images with; --sandbox host works, and is taken only when it is named."
       : "No sandbox is usable: mend one of the above.",
   ];
 }
@@ -69,7 +69,7 @@ function paragraph({ name, usable, missing, capabilities, facts = [] }: Diagnosi
     ...(capabilities.gpu ? ["GPUs"] : []),
   ];
   return [
-    `${name.padEnd(8)}${usable ? "usable" : "not usable"}`,
+    `${name.padEnd(7)} ${usable ? "usable" : "not usable"}`,
     ...(able.length > 0 ? [`  ${able.join("; ")}`] : []),
     ...facts.map((fact) => `  ${fact}`),
     ...missing.flatMap((one) => finding(usable ? "note" : "missing", one)),

@@ -28,7 +28,7 @@ export const listSandboxes: CommandModule<Options> = listing(
   "list sandboxes",
   "The sandboxes that --sandbox takes; `doctor` tries which of them work here.",
   () => [
-    { name: "auto", kind: "sandbox", about: "docker when its engine answers, else podman" },
+    { name: "auto", kind: "sandbox", about: "the first that works of docker, podman and namespace" },
     ...PROVIDERS.map(({ name, about }): Item => ({ name, kind: "sandbox", about })),
   ],
 );

@@ -99,7 +99,7 @@ export interface Trial {
   notes(machine: Machine): Missing[];
   /** Besides what any such sandbox can. */
   capabilities: Pick<Capabilities, "build">;
-  facts?(): Promise<string[]>;
+  facts?(): string[];
 }
 
 /** What is written and seen by any sandbox that works; bash's own words alone, an image may have no programs. */
@@ -118,26 +118,28 @@ export async function diagnoseNamespaces(
   }));
   if (process.platform !== "linux") missing.push({ what: "this is no Linux", fix: "use --sandbox docker" });
   if (missing.length > 0) return { name, usable: false, missing, capabilities: null };
-  const version = await utilLinuxVersion(runner);
-  const old = versionFault(version);
-  const machine = await trial.machine();
-  const obstacles = machine.mode === "user" ? knownObstacles(HERE) : [];
-  // A quick look still starts one sandbox: it costs 50 ms and nothing else is a proof.
+  let old: Missing | undefined;
+  let obstacles: Missing[] = [];
   try {
+    const version = await utilLinuxVersion(runner);
+    old = versionFault(version);
+    const machine = await trial.machine();
+    if (machine.mode === "user") obstacles = knownObstacles(HERE);
+    // A quick look still starts one sandbox: it costs 50 ms and nothing else is a proof.
     for (const network of depth === "thorough" ? ["no-network", "public"] as const : ["no-network"] as const) {
       await (await trial.open(network, PROOF))[Symbol.asyncDispose]();
     }
+    return {
+      name,
+      usable: true,
+      missing: [...(old ? [old] : []), ...worthKnowing(machine), ...trial.notes(machine), SHARED_KERNEL],
+      capabilities: { ...capabilitiesOf(machine, version), ...trial.capabilities },
+      ...(depth === "thorough" && trial.facts !== undefined && { facts: trial.facts() }),
+    };
   } catch (error) {
     signal.throwIfAborted();
     return { name, usable: false, missing: [...obstacles, ...(old ? [old] : []), faultOf(error)], capabilities: null };
   }
-  return {
-    name,
-    usable: true,
-    missing: [...(old ? [old] : []), ...worthKnowing(machine), ...trial.notes(machine), SHARED_KERNEL],
-    capabilities: { ...capabilitiesOf(machine, version), ...trial.capabilities },
-    ...(depth === "thorough" && trial.facts !== undefined && { facts: await trial.facts() }),
-  };
 }
 
 /** The specification of a sandbox that is opened to see whether it opens. */

@@ -7,6 +7,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { HarborError } from "../lib/errors.ts";
 import type { Runner } from "../lib/runtime/runner.ts";
+import { thisUid } from "../lib/runtime/user.ts";
 import { SYS_CANDIDATES } from "./_namespace_mounts.ts";
 
 /** PATH inside, and where we look for the programs we start. */
@@ -19,6 +20,8 @@ export interface Machine {
   ids: "all" | "ranges" | "own";
   /** Why there are no ranges, when there are none. */
   idsReason: string;
+  /** Whose ids unpacked layers carry (lib/unpack/owners.ts): a tree of one map cannot be written through another. */
+  ownerMap: string;
   programs: { setpriv: string; unshare: string; bash: string; nsenter: string };
   /** argv that brings `lo` up in the network namespace it runs in; undefined when no program here can. */
   loopback: string[] | undefined;
@@ -65,13 +68,14 @@ export async function lookAtMachine(runner: Runner): Promise<Machine> {
     bash: findProgram("bash")!,
     nsenter: findProgram("nsenter")!,
   };
-  const { ids, reason } = mode === "root"
-    ? { ids: "all" as const, reason: "" }
+  const { ids, reason, ownerMap } = mode === "root"
+    ? { ids: "all" as const, reason: "", ownerMap: "shift:0" }
     : await tryRanges(runner, programs.unshare);
   return {
     mode,
     ids,
     idsReason: reason,
+    ownerMap,
     programs,
     loopback: loopbackArgv(),
     procEntries: readdirSync("/proc").filter((name) => !/^\d+$/.test(name)),
@@ -85,12 +89,25 @@ function hasSysAdmin(): boolean {
   return line !== null && (BigInt(`0x${line[1]}`) & (1n << 21n)) !== 0n;
 }
 
-async function tryRanges(runner: Runner, unshare: string): Promise<{ ids: "ranges" | "own"; reason: string }> {
-  const tried = await runner.run([unshare, ...USER_NAMESPACE.ranges, "true"], { deadlineMs: 10_000, env: { PATH } });
-  if (tried.ended === "exit" && tried.exitCode === 0) return { ids: "ranges", reason: "" };
+async function tryRanges(
+  runner: Runner,
+  unshare: string,
+): Promise<{ ids: "ranges" | "own"; reason: string; ownerMap: string }> {
+  const argv = [unshare, ...USER_NAMESPACE.ranges, "cat", "/proc/self/uid_map"];
+  const tried = await runner.run(argv, { deadlineMs: 10_000, env: { PATH } });
+  const start = tried.ended === "exit" && tried.exitCode === 0 ? rangeStart(tried.stdout) : undefined;
+  if (start !== undefined) return { ids: "ranges", reason: "", ownerMap: `range:${start}` };
   const said = tried.stderr.trim().split("\n").at(-1) ?? "";
-  if (findProgram("newuidmap") === undefined) return { ids: "own", reason: "newuidmap is not installed" };
-  return { ids: "own", reason: said || "newuidmap gives this user no range of ids" };
+  const reason = findProgram("newuidmap") === undefined
+    ? "newuidmap is not installed"
+    : said || "newuidmap gives this user no range of ids";
+  return { ids: "own", reason, ownerMap: `single:${thisUid()}` };
+}
+
+/** Where the ids of a user's range begin on this machine, by the map of a namespace that has them (user_namespaces(7)). */
+export function rangeStart(map: string): number | undefined {
+  const rows = map.trim().split("\n").map((row) => row.trim().split(/\s+/).map(Number));
+  return rows.find(([inside, , count]) => inside === 1 && count! > 1)?.[1];
 }
 
 /** SIOCSIFFLAGS (0x8914) with IFF_UP|IFF_RUNNING on "lo", for machines without `ip` (netdevice(7)). */

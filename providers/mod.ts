@@ -8,6 +8,7 @@ import { nearest } from "../lib/suggest.ts";
 export const PROVIDERS: readonly { name: ProviderName; about: string }[] = [
   { name: "docker", about: "containers of a Docker engine" },
   { name: "podman", about: "containers of podman, rootless too" },
+  { name: "namespace", about: "an image's layers in namespaces of their own; no engine" },
   { name: "host", about: "a throw-away view of this machine; no engine, no image" },
 ];
 
@@ -24,8 +25,11 @@ const ELSEWHERE = [
   "openshell",
 ];
 
-const THREE_WAYS = "start a Docker engine, or install podman, or use --sandbox host (no engine needed); " +
-  "gym-harbor doctor says what is missing for each";
+/** What `auto` tries, in this order; `host` starts from no image and is never chosen by itself. */
+export const AUTOMATIC = ["docker", "podman", "namespace"] as const;
+
+const WAYS_ON = "start a Docker engine, or install podman, or mend what namespace lacks, or use --sandbox host " +
+  "(no engine, no image); gym-harbor doctor says what is missing for each";
 
 /** Throws HarborError "usage" for a name that nobody has, "not-built" for one of another version. */
 export function providerName(name: string): ProviderName {
@@ -55,14 +59,15 @@ export async function makeProvider(name: ProviderName, deps: ProviderDeps): Prom
     case "podman":
       return (await import("./podman.ts")).podmanProvider(deps);
     case "namespace":
-      throw new HarborError("not-built", "--sandbox namespace: not in this version");
+      return new (await import("./namespace.ts")).NamespaceProvider(deps);
     case "host":
       return new (await import("./host.ts")).HostProvider(deps);
   }
 }
 
 /**
- * The provider for `--sandbox`: a name, or "auto": docker when its engine answers, else podman when it works.
+ * The provider for `--sandbox`: a name, or "auto": docker when its engine answers, else podman, else namespace, when it
+ * works.
  * Throws HarborError "engine.missing" with the next steps when there is none; `host` is never chosen by itself.
  */
 export async function chooseSandbox(
@@ -81,13 +86,13 @@ export async function chooseSandbox(
     });
   }
   const refused: string[] = [];
-  for (const candidate of ["docker", "podman"] as const) {
+  for (const candidate of AUTOMATIC) {
     const provider = await makeProvider(candidate, depsOf(candidate));
     const diagnosis = await provider.diagnose(signal, "quick");
     if (diagnosis.usable) return provider;
     refused.push(`${candidate}: ${reasons(diagnosis)}`);
   }
-  throw new HarborError("engine.missing", `No usable sandbox (${refused.join("; ")})`, { hint: THREE_WAYS });
+  throw new HarborError("engine.missing", `No usable sandbox (${refused.join("; ")})`, { hint: WAYS_ON });
 }
 
 const reasons = (diagnosis: Diagnosis): string => diagnosis.missing.map(({ what }) => what).join(", ") || "unknown";

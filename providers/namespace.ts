@@ -27,7 +27,11 @@ import type {
   SweepReport,
 } from "../lib/sandbox/provider.ts";
 import { platformName } from "../lib/images/config.ts";
+import { storeFolder } from "../lib/store/folder.ts";
 import type { StoredImage } from "../lib/store/store.ts";
+import { unpackFolder } from "../lib/unpack/folder.ts";
+import { layerTrees, type Trees } from "../lib/unpack/trees.ts";
+import { type Place, placeFacts, placeNotes } from "./_layers_diagnose.ts";
 import { findImage, type Found } from "./_layers_find.ts";
 import { type LayersImage, preparedFrom } from "./_layers_image.ts";
 import { layersRootfs, type LayerStack, makeLayerSkeleton, makeToolsRoot, stackLayers } from "./_layers_layout.ts";
@@ -59,13 +63,7 @@ export function readOptions(options: Readonly<Record<string, unknown>>): Namespa
   };
 }
 
-/** Folders of an image's layers on this machine, topmost first, and what was left out of them. */
-export interface Trees {
-  folders: string[];
-  notes: string[];
-}
-
-/** Unpacks an image for an owner map, once; lib/unpack in the product. */
+/** Unpacks an image for an owner map, once. */
 export type UnpackImage = (image: StoredImage, ownerMap: string, signal: AbortSignal) => Promise<Trees>;
 
 export class NamespaceProvider implements SandboxProvider {
@@ -74,9 +72,12 @@ export class NamespaceProvider implements SandboxProvider {
   readonly #boxes: Boxes;
   readonly #ways: Ways;
   readonly #shared = new Shared<unknown>();
+  readonly #unpack: UnpackImage;
 
-  constructor(private readonly deps: ProviderDeps, private readonly unpack: UnpackImage) {
+  /** `unpack`: instead of lib/unpack; for tests. */
+  constructor(private readonly deps: ProviderDeps, unpack?: UnpackImage) {
     this.#options = readOptions(deps.options);
+    this.#unpack = unpack ?? ((image, owners, signal) => this.#trees(image, owners, signal));
     this.#boxes = new Boxes("namespace", deps);
     this.#ways = new Ways(STORAGES, this.#options.storage);
   }
@@ -108,9 +109,28 @@ export class NamespaceProvider implements SandboxProvider {
     machine: Machine,
     signal: AbortSignal,
   ): Promise<{ stack: LayerStack; notes: string[] }> {
-    const { folders, notes } = await this.unpack(stored, ownerMapOf(machine), signal);
+    const { folders, notes } = await this.#unpack(stored, machine.ownerMap, signal);
     const skeleton = await this.#skeleton();
     return { stack: stackLayers(join(this.#boxes.folder, `image-${this.#boxes.serial()}`), skeleton, folders), notes };
+  }
+
+  #trees(image: StoredImage, owners: string, signal: AbortSignal): Promise<Trees> {
+    const { clock, runner, store } = this.deps;
+    return layerTrees(image, store!, owners, { clock, runner, unpackDir: this.#unpackDir() }, signal);
+  }
+
+  #unpackDir(): string {
+    const { env, store, unpackDir } = this.deps;
+    return unpackFolder(env, unpackDir, store ?? { folder: storeFolder(env), readOnly: false });
+  }
+
+  /** Where images lie, packed and unpacked. */
+  #places(): Place[] {
+    const { env, store } = this.deps;
+    return [
+      { role: "image store", folder: store?.folder ?? storeFolder(env), moveBy: "name another with --image-store DIR" },
+      { role: "unpacked layers", folder: this.#unpackDir(), moveBy: "name a local disk with --unpack-dir DIR" },
+    ];
   }
 
   #skeleton(): Promise<string> {
@@ -162,8 +182,9 @@ export class NamespaceProvider implements SandboxProvider {
       name: "namespace",
       machine: () => this.#boxes.machine(),
       open: async (network, setup) => await this.openBox(trialSpec(await this.#emptyImage(), network, setup), signal),
-      notes: () => storageNotes(this.#ways.current.storage),
+      notes: () => [...storageNotes(this.#ways.current.storage), ...placeNotes(this.#places())],
       capabilities: { build: true },
+      facts: () => placeFacts(this.#places()),
     });
   }
 
@@ -199,11 +220,6 @@ export class NamespaceProvider implements SandboxProvider {
   [Symbol.asyncDispose](): Promise<void> {
     return this.#boxes[Symbol.asyncDispose]();
   }
-}
-
-/** Whose ids the unpacked trees carry: a tree made for one map cannot be written through another. */
-export function ownerMapOf(machine: Machine): string {
-  return machine.ids;
 }
 
 /** What images must be made for to run here. */

@@ -285,6 +285,8 @@ export interface ProviderDeps {
   offline?: boolean;
   /** Our own image store, for providers that start from it or take images from it. */
   store?: ImageStore;
+  /** Where layers are unpacked (--unpack-dir); undefined: a place of the provider's choice on a disk of this machine. */
+  unpackDir?: string;
   /** Where images come from that are not on this machine, for providers without an engine. */
   registry?: Registry;
   /** `os/arch` of the run (`builds.platform`). */

@@ -43,10 +43,16 @@ for (
     ["docker is usable", [good("docker"), good("podman"), good("host")], 0, "--sandbox auto takes docker."],
     ["podman is usable", [bad("docker"), good("podman"), bad("host")], 0, "--sandbox auto takes podman."],
     [
+      "no engine is",
+      [bad("docker"), bad("podman"), good("namespace"), good("host")],
+      0,
+      "--sandbox auto takes namespace.",
+    ],
+    [
       "only host is",
       [bad("docker"), bad("podman"), good("host")],
       0,
-      "--sandbox auto finds no container engine; --sandbox host works, and is taken only when it is named.",
+      "--sandbox auto finds nothing to start images with; --sandbox host works, and is taken only when it is named.",
     ],
     ["nothing is", [bad("docker"), bad("podman"), bad("host")], 3, "No sandbox is usable: mend one of the above."],
   ] as const
@@ -235,6 +241,7 @@ test("list agents and list sandboxes name what the options take", async () => {
     "auto",
     "docker",
     "podman",
+    "namespace",
     "host",
   ]);
   assert.ok(items.every(({ about }) => about.length > 10));

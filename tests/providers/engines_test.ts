@@ -455,7 +455,7 @@ test("an option that an engine does not have is refused by name before anything 
 });
 
 test("providerName() knows its own, upstream's and nobody's", () => {
-  for (const name of ["docker", "podman", "host"]) assert.equal(providerName(name), name);
+  for (const name of ["docker", "podman", "namespace", "host"]) assert.equal(providerName(name), name);
   assert.throws(() => providerName("local"), { code: "not-built", hint: /--sandbox host/ });
   for (const name of ["apptainer", "enroot", "opensandbox", "daytona", "e2b"]) {
     assert.throws(() => providerName(name), { code: "not-built", message: /not in this version/ });
@@ -464,7 +464,7 @@ test("providerName() knows its own, upstream's and nobody's", () => {
   assert.throws(() => providerName("kubernetes"), { code: "usage", hint: /^there are docker/ });
 });
 
-test("chooseSandbox() takes docker when it answers, else podman, else names three ways on", async () => {
+test("chooseSandbox() takes docker when it answers, else podman, and names the ways on where nothing works", async () => {
   const down = { exitCode: 1, stderr: "Cannot connect to the Docker daemon" };
   const rows: [string, FakeRunner, string][] = [
     ["docker answers", new FakeRunner().expect(/^docker info/, json(DOCKER_INFO)), "docker"],
@@ -477,10 +477,11 @@ test("chooseSandbox() takes docker when it answers, else podman, else names thre
   using neither = new FakeRunner().expect(/^docker info/, down).expect(
     /^podman info/,
     new HarborError("machine.lacks", "no podman"),
-  );
+  ).expect(/^unshare --version/, new HarborError("machine.lacks", "no unshare"));
   await assert.rejects(chooseSandbox("auto", () => deps(neither), never), (error) => {
     assert.ok(error instanceof HarborError && error.code === "engine.missing");
-    for (const way of [/Docker/, /podman/, /--sandbox host/]) assert.match(error.hint!, way);
+    assert.match(error.message, /namespace: no unshare/);
+    for (const way of [/Docker/, /podman/, /namespace/, /--sandbox host/]) assert.match(error.hint!, way);
     return true;
   });
 });
