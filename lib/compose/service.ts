@@ -33,7 +33,8 @@ import { readTmpfs, readVolumes, type VolumeFacts } from "./volumes.ts";
 /** A service as its keys say it; where its image comes from is settled with the others in view. */
 export interface ServiceDraft extends Omit<ComposeService, "image"> {
   reference?: string;
-  build?: ServiceBuild;
+  /** Null: there is a section, and it was refused. */
+  build?: ServiceBuild | null;
   platform?: string;
   restarts: boolean;
 }
@@ -63,7 +64,7 @@ const FIELDS: Record<string, Reader> = {
       field.refuse(error.message);
     }
   },
-  build: (value, field, draft, facts) => draft.build = readBuild(value, field, facts),
+  build: (value, field, draft, facts) => draft.build = readBuild(value, field, facts) ?? null,
   entrypoint: (value, field, draft) => draft.entrypoint = readCommand(value, field),
   command: (value, field, draft) => draft.command = readCommand(value, field),
   environment: (value, field, draft, { variables }) =>

@@ -104,9 +104,11 @@ function sections(key: string, value: Value | undefined, refusals: Refusals): [s
     refusals.add(null, key, "must be a table");
     return [];
   }
-  return Object.entries(value).map(([name, one]) => {
-    if (one !== null && !isTable(one)) refusals.add(null, `${key}.${name}`, "must be a table");
-    return [name, isTable(one) ? one : table()];
+  return Object.entries(value).flatMap(([name, one]): [string, Table][] => {
+    if (one === null) return [[name, table()]];
+    if (isTable(one)) return [[name, one]];
+    refusals.add(null, `${key}.${name}`, "must be a table");
+    return [];
   });
 }
 
@@ -140,7 +142,9 @@ function checkNames(drafts: readonly ServiceDraft[], { task }: ComposeRequest, r
     for (const { service, condition } of dependsOn) {
       const other = byName.get(service);
       if (other === undefined) refusals.add(name, `depends_on.${service}`, "is no service of the file");
-      else if (condition === "service_completed_successfully") {
+      else if (service === "main" && condition === "service_healthy") {
+        refusals.add(name, "depends_on.main", "waits for main's health, which is asked after that of all others");
+      } else if (condition === "service_completed_successfully") {
         if (service === "main") {
           refusals.add(name, "depends_on.main", "waits for the end of main, which is never awaited");
         } else if (other.restarts) refusals.add(service, "restart", `starts it again, but '${name}' waits for its end`);
@@ -202,13 +206,14 @@ function imageOf(
 ): ServiceImage {
   const { name, reference, build } = draft;
   if (name === "main" && isTasksOwn(draft, task, taskImage)) return { kind: "task" };
+  if (build === null) return { kind: "task" }; // its section was refused
   if (build !== undefined) return { kind: "build", service: name, build };
   if (reference === taskImage) return { kind: "task" };
   if (reference === undefined) {
     refusals.add(name, "image", "is missing: a sidecar needs image or build");
     return { kind: "task" };
   }
-  const maker = drafts.find((one) => one.build !== undefined && one.reference === reference);
+  const maker = drafts.find((one) => one.build && one.reference === reference);
   if (maker !== undefined) return { kind: "build", service: maker.name, build: maker.build! };
   return { kind: "reference", reference, ...(draft.platform !== undefined && { platform: draft.platform }) };
 }
@@ -221,6 +226,7 @@ function imageOf(
 function isTasksOwn({ reference, build }: ServiceDraft, task: ComposeRequest["task"], taskImage: string): boolean {
   const { docker_image } = task.environment;
   if (docker_image !== undefined) return reference === undefined || [docker_image, taskImage].includes(reference);
+  if (build === null) return false;
   if (build !== undefined) return isPlain(build, `${task.folder}/environment`);
   return reference === taskImage || task.image.dockerfile !== undefined;
 }
