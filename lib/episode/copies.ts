@@ -3,11 +3,11 @@
  * graded with is what was planned, whatever happens to the folder meanwhile. Files become readable for everyone, since
  * a test may run as a user that owns none of them; what `.harborignore` names stays out.
  */
-import { chmod, constants, copyFile, mkdir, readlink, rm, stat, symlink } from "node:fs/promises";
-import { existsSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { mkdir, rm } from "node:fs/promises";
+import { join } from "node:path";
 import { crossing } from "../errors.ts";
-import { type Kind, walkTree } from "../files/tree.ts";
+import { copyForAll } from "../files/copy.ts";
+import type { Kind } from "../files/tree.ts";
 import { EpisodeFailure } from "./failures.ts";
 import type { PlannedTask } from "./plan.ts";
 
@@ -18,6 +18,8 @@ export interface TaskCopy {
   solution: string | null;
   /** environment/ files that go to the working directory; null when the image has them. */
   uploads: string | null;
+  /** Folder that holds, at their paths below the task, what a Compose file mounts; null when it mounts nothing. */
+  mounted: string | null;
 }
 
 export interface CopyDeps {
@@ -27,6 +29,8 @@ export interface CopyDeps {
   digestOf(planned: PlannedTask): Promise<string>;
   /** Whether a path of the task's folder is left out of uploads. */
   ignored(planned: PlannedTask): (relativePath: string, kind: Kind) => boolean;
+  /** Paths below the task that its Compose file mounts into services. Default: none. */
+  mounted?(planned: PlannedTask): readonly string[];
   /** The oracle alone gets the solution; other agents' copies have none. */
   withSolution: boolean;
 }
@@ -75,10 +79,16 @@ export class TaskCopies {
     const { task, digest } = planned;
     const copy = await crossing("machine.lacks", `Cannot copy the task ${task.id} to ${folder}`, async () => {
       const ignored = this.deps.ignored(planned);
+      const copy = async (name: string, wanted = true): Promise<string | null> => {
+        const [from, to] = [join(task.folder, name), join(folder, name)];
+        const leaveOut = (path: string, kind: Kind) => ignored(`${name}/${path}`, kind);
+        return wanted && await copyForAll(from, to, { ignored: leaveOut }) ? to : null;
+      };
       return {
-        tests: await copyTree(task.folder, "tests", folder, ignored),
-        solution: this.deps.withSolution ? await copyTree(task.folder, "solution", folder, ignored) : null,
-        uploads: task.image.uploads ? await copyTree(task.folder, "environment", folder, ignored) : null,
+        tests: await copy("tests"),
+        solution: await copy("solution", this.deps.withSolution),
+        uploads: await copy("environment", task.image.uploads),
+        mounted: await copyMounted(task.folder, this.deps.mounted?.(planned) ?? [], join(folder, "mounted")),
       };
     });
     const now = await this.deps.digestOf(planned).catch(() => null); // unreadable now: changed as well
@@ -88,31 +98,12 @@ export class TaskCopies {
   }
 }
 
-/** Copies `from/name` to `to/name`; null when there is none. Links stay links. */
-async function copyTree(
-  from: string,
-  name: string,
-  to: string,
-  ignored: ReturnType<CopyDeps["ignored"]>,
-): Promise<string | null> {
-  if (!existsSync(join(from, name))) return null;
-  const target = join(to, name);
-  await mkdir(target, { recursive: true, mode: 0o755 });
-  const work: (() => Promise<void>)[] = [];
-  walkTree(join(from, name), ({ path, kind }) => {
-    if (ignored(`${name}/${path}`, kind)) return false;
-    const [source, copy] = [join(from, name, path), join(target, path)];
-    if (kind === "dir") work.push(async () => void (await mkdir(copy, { recursive: true, mode: 0o755 })));
-    else if (kind === "link") work.push(async () => await symlink(await readlink(source), copy));
-    else if (kind === "file") work.push(() => copyReadable(source, copy));
-  });
-  for (const step of work) await step();
-  return target;
-}
-
-async function copyReadable(source: string, copy: string): Promise<void> {
-  await mkdir(dirname(copy), { recursive: true, mode: 0o755 });
-  await copyFile(source, copy, constants.COPYFILE_FICLONE);
-  const { mode } = await stat(source);
-  await chmod(copy, (mode & 0o777) | 0o644 | (mode & 0o100 ? 0o111 : 0));
+/** What is not there becomes an empty folder, as Compose makes it. */
+async function copyMounted(from: string, paths: readonly string[], to: string): Promise<string | null> {
+  // A folder comes before what lies in it, which it brings along.
+  const tops = [...new Set(paths)].sort().filter((path, _, all) => !all.some((other) => path.startsWith(`${other}/`)));
+  for (const path of tops) {
+    if (!await copyForAll(join(from, path), join(to, path))) await mkdir(join(to, path), { recursive: true });
+  }
+  return tops.length === 0 ? null : to;
 }
