@@ -12,3 +12,7 @@ export {
   serviceImageName,
 } from "./plan.ts";
 export { type ResolvedGroup, type ResolvedService, resolveServices } from "./resolve.ts";
+export { type GroupDeps, type GroupRequest, ServiceFailed, startGroup } from "./start.ts";
+export { type StartedGroup } from "./running.ts";
+export { type Probed, Unhealthy, untilHealthy } from "./health.ts";
+export { boundPaths } from "./stage.ts";
