@@ -79,7 +79,8 @@ export function fileLimitFaults(limits: string): Missing[] {
   return [{ what: `only ${soft} open files are allowed`, fix: "ulimit -n 4096 before the start" }];
 }
 
-const ownLimits = (): string => readable(`/proc/${process.pid}/limits`);
+/** /proc/self/limits of this process. */
+export const ownLimits = (): string => readable(`/proc/${process.pid}/limits`);
 
 /** The answer to `doctor` and, in short, to the question before a run. Never throws for what this machine lacks. */
 export async function diagnosis(

@@ -12,6 +12,7 @@ import type { Sandbox, SandboxSpec } from "../lib/sandbox/provider.ts";
 import { refuseVariables } from "../lib/sandbox/variables.ts";
 import { removeArgv } from "./_oci_argv.ts";
 import type { SandboxDeps } from "./_oci_deps.ts";
+import { ownLimits } from "./_oci_diagnose.ts";
 import type { EngineFacts } from "./_oci_engine.ts";
 import { passEnvironment } from "./_oci_env.ts";
 import { type Attachment, memberFlags, networkFlags, serviceArgv, stopArgv } from "./_oci_group_argv.ts";
@@ -134,9 +135,17 @@ class OciGroup implements Group {
         `Service ${member.service} shares the network of ${lender}, which has not started`,
       );
     }
+    const absent = member.mounts.find((mount) => mount.kind === "bind" && !existsSync(mount.source));
+    if (absent?.kind === "bind") { // docker would make it, as root
+      throw new HarborError(
+        "sandbox.failed",
+        `Service ${member.service} cannot be started: its mount ${absent.source} is not there`,
+      );
+    }
+    const machine = { selinux: existsSync("/sys/fs/selinux/enforce"), ownLimits: ownLimits() };
     return [
       ...networkFlags(program.engine, this.#attachment!, member, container),
-      ...memberFlags(member, this.#volume, existsSync("/sys/fs/selinux/enforce")),
+      ...memberFlags(program.engine, member, this.#volume, machine),
     ];
   }
 

@@ -80,9 +80,10 @@ export function networkFlags(
 
 /** What a member has beside its network. `volume`: the engine's name of a volume of the group. */
 export function memberFlags(
+  engine: EngineName,
   member: Omit<MemberSpec, "service" | "aliases" | "extraHosts" | "hostname">,
   volume: (name: string) => string,
-  selinux: boolean,
+  { selinux, ownLimits }: { selinux: boolean; ownLimits: string },
 ): string[] {
   return [
     ...member.mounts.flatMap((mount) => mountFlags(mount, volume, selinux)),
@@ -90,9 +91,36 @@ export function memberFlags(
     ...member.capDrop.flatMap((capability) => ["--cap-drop", capability]),
     ...(member.noNewPrivileges ? ["--security-opt", "no-new-privileges"] : []),
     ...(member.shmBytes === undefined ? [] : ["--shm-size", `${member.shmBytes}b`]),
-    ...Object.entries(member.ulimits).flatMap(([name, { soft, hard }]) => ["--ulimit", `${name}=${soft}:${hard}`]),
+    ...ulimitFlags(engine, member.ulimits, ownLimits),
     ...(member.readOnly ? ["--read-only"] : []),
   ];
+}
+
+/** podman lowers its own limit of processes to this before it starts anything (4.3). */
+const PODMAN_PROCESSES = 32_768;
+
+/**
+ * One `--ulimit` makes podman forget its configured defaults and ask for more than a process of ours may have (4.3), so
+ * the two that it would raise are given with it, as high as they can be. `own`: /proc/self/limits.
+ */
+export function ulimitFlags(engine: EngineName, ulimits: MemberSpec["ulimits"], own: string): string[] {
+  const flags = Object.entries(ulimits).map(([name, { soft, hard }]) => `${name}=${soft}:${hard}`);
+  if (engine === "podman" && flags.length > 0) {
+    for (
+      const [name, label, most] of [["nproc", "processes", PODMAN_PROCESSES], [
+        "nofile",
+        "open files",
+        Infinity,
+      ]] as const
+    ) {
+      const hard = Math.min(
+        most,
+        Number(new RegExp(`^Max ${label}\\s+\\S+\\s+(\\d+)`, "m").exec(own)?.[1] ?? Infinity),
+      );
+      if (!(name in ulimits) && Number.isFinite(hard)) flags.push(`${name}=${hard}:${hard}`);
+    }
+  }
+  return flags.flatMap((flag) => ["--ulimit", flag]);
 }
 
 function mountFlags(mount: ServiceMount, volume: (name: string) => string, selinux: boolean): string[] {

@@ -184,8 +184,9 @@ export class OciService implements Service {
 
   /** What does not fit is left out of the middle, and said there. */
   async saveLog(path: string, maxBytes: number): Promise<void> {
-    const end = new HeadTail(Math.min(maxBytes, 2 << 20));
-    const headBytes = Math.max(0, maxBytes - (1 << 20));
+    const endBytes = Math.min(maxBytes, 1 << 20);
+    const end = new HeadTail(endBytes);
+    const headBytes = maxBytes - endBytes;
     const file = createWriteStream(path, { mode: 0o644 });
     try {
       let written = 0;
