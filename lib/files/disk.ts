@@ -16,6 +16,7 @@ const NETWORKED: Record<number, string> = {
   0xaad7aaea: "PanFS",
   0x013111a8: "WekaFS",
   0x5346414f: "AFS",
+  0x01021997: "9p",
 };
 
 /** Name of a network file system by its magic number; undefined for a disk of this machine. */

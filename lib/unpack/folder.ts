@@ -1,31 +1,12 @@
 /** Where unpacked layers lie: asked for, else beside the store, else on a local disk of this machine. */
-import { lstatSync, mkdirSync, statfsSync } from "node:fs";
+import { lstatSync, mkdirSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
 import { HarborError } from "../errors.ts";
+import { spaceAt } from "../files/disk.ts";
 import { reasonOf } from "../files/reason.ts";
-import { statTarget } from "../files/tree.ts";
 import { thisUid } from "../runtime/user.ts";
 import { cacheFolder, canHold, localFolder } from "../store/folder.ts";
 import type { ImageStore } from "../store/store.ts";
-
-/** Magic numbers of statfs(2) where owners, devices or attributes cannot be kept, or many small files crawl. */
-const NETWORKED = new Map([
-  [0x6969, "nfs"],
-  [0x0bd00bd0, "lustre"],
-  [0x47504653, "gpfs"],
-  [0x19830326, "beegfs"],
-  [0x00c36400, "ceph"],
-  [0xff534d42, "cifs"],
-  [0xfe534d42, "smb2"],
-  [0x01021997, "9p"],
-]);
-
-/** The kind of network file system that a folder, or the first of its parents that exists, lies on; undefined for a local one. */
-export function networkFileSystem(folder: string): string | undefined {
-  let at = folder;
-  while (statTarget(at) === undefined && at !== dirname(at)) at = dirname(at);
-  return NETWORKED.get(statfsSync(at).type);
-}
 
 /**
  * Absolute folder for trees: `option` (`--unpack-dir`); beside the store when that is ours to write and on a local disk;
@@ -35,7 +16,7 @@ export function unpackFolder(
   env: Readonly<Record<string, string | undefined>>,
   option: string | undefined,
   store: Pick<ImageStore, "folder" | "readOnly">,
-  typeOf: (folder: string) => string | undefined = networkFileSystem,
+  typeOf: (folder: string) => string | undefined = (folder) => spaceAt(folder)?.network,
 ): string {
   if (option !== undefined && option !== "") return resolve(option);
   const cache = cacheFolder(env, "trees");
