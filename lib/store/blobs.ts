@@ -103,6 +103,30 @@ export class Blobs {
     return digest;
   }
 
+  /** ImageStore.workFolder(). */
+  workFolder(): string {
+    const folder = this.#partial(`in-${crypto.randomUUID()}`);
+    try {
+      this.#makeFolders();
+      mkdirSync(folder, { mode: 0o700 });
+      return folder;
+    } catch (cause) {
+      throw unwritableStore("Cannot make a folder", this.folder, cause);
+    }
+  }
+
+  /** ImageStore.adopt(). */
+  async adopt(path: string, spec: BlobSpec): Promise<void> {
+    if (this.#isHere(spec)) return;
+    try {
+      const file = openSync(path, "r+");
+      await sync(file).finally(() => closeSync(file));
+      renameSync(path, this.path(spec.digest));
+    } catch (cause) {
+      throw unwritableStore(`Cannot write ${spec.digest}`, this.folder, cause);
+    }
+  }
+
   /** ImageStore.take(). */
   async take(spec: BlobSpec, source: BlobSource, signal: AbortSignal): Promise<void> {
     if (this.#isHere(spec)) return;

@@ -62,6 +62,14 @@ export class LayeredStore implements ImageStore {
     return this.own.take(descriptor, source, signal);
   }
 
+  workFolder(): string {
+    return this.own.workFolder();
+  }
+
+  adopt(path: string, blob: { digest: string; size: number }): Promise<void> {
+    return this.own.adopt(path, blob);
+  }
+
   add(
     image: Pick<RemoteImage, "manifest" | "manifestBytes" | "indexDigest">,
     names: string[],

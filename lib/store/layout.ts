@@ -93,6 +93,15 @@ export class LayoutStore implements ImageStore {
     await this.#blobs.take(descriptor, source, signal);
   }
 
+  workFolder(): string {
+    this.#refuseReadOnly("Cannot take images");
+    return this.#blobs.workFolder();
+  }
+
+  async adopt(path: string, blob: { digest: string; size: number }): Promise<void> {
+    await this.#blobs.adopt(path, blob);
+  }
+
   // deno-lint-ignore require-await -- answers with a promise, also when it throws
   async find(reference: string, platform: string): Promise<StoredImage | undefined> {
     const wanted = platformName(platform);

@@ -50,6 +50,13 @@ export interface ImageStore {
     source: (offset: number) => Promise<AsyncIterable<Uint8Array>>,
     signal: AbortSignal,
   ): Promise<void>;
+  /** A new private folder of ours on the store's disk, for what is to be adopted; its maker removes it. */
+  workFolder(): string;
+  /**
+   * Moves a file in as a blob, whose digest the caller has taken while he wrote it below a workFolder(). Throws
+   * "image.failed".
+   */
+  adopt(path: string, blob: { digest: string; size: number }): Promise<void>;
   /** Names an image whose blobs are all here; the last name wins. */
   add(image: Pick<RemoteImage, "manifest" | "manifestBytes" | "indexDigest">, names: string[]): Promise<StoredImage>;
 }

@@ -31,17 +31,40 @@ export async function unpacked(path: string, take: (chunk: Buffer) => void, sign
       blob.update(chunk);
       blobSize += chunk.length;
     });
-    const takeHashed = (chunk: Buffer) => {
+    await unpackedStream(stored, (chunk) => {
       diff.update(chunk);
       take(chunk);
-    };
-    const unpacker = unpackerFor(await firstBytes(file));
-    if (unpacker === undefined) { for await (const chunk of stored) takeHashed(chunk); }
-    else await through(unpacker, stored, takeHashed);
+    });
     return { blob: sha256(blob), blobSize, diff: sha256(diff) };
   } finally {
     await file.close();
   }
+}
+
+/** The same for bytes that come from anywhere, without digests. */
+export async function unpackedStream(from: AsyncIterable<Uint8Array>, take: (chunk: Buffer) => void): Promise<void> {
+  const source = buffers(from);
+  const begin: Buffer[] = [];
+  for (let length = 0; length < MAGIC_BYTES;) {
+    const { value, done } = await source.next();
+    if (done) break;
+    begin.push(value);
+    length += value.length;
+  }
+  const first = Buffer.concat(begin);
+  const all = (async function* () {
+    yield first;
+    yield* source;
+  })();
+  const unpacker = unpackerFor(first);
+  if (unpacker !== undefined) return await through(unpacker, all, take);
+  for await (const chunk of all) take(chunk);
+}
+
+const MAGIC_BYTES = 4;
+
+async function* buffers(from: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer> {
+  for await (const chunk of from) yield Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
 }
 
 async function* pieces(file: FileHandle, signal: AbortSignal, see: (chunk: Buffer) => void): AsyncGenerator<Buffer> {
@@ -57,12 +80,6 @@ async function* pieces(file: FileHandle, signal: AbortSignal, see: (chunk: Buffe
   }
 }
 
-async function firstBytes(file: FileHandle): Promise<Buffer> {
-  const first = Buffer.alloc(4);
-  const { bytesRead } = await file.read(first, 0, 4, 0);
-  return first.subarray(0, bytesRead);
-}
-
 const sha256 = (hash: Hash): string => `sha256:${hash.digest("hex")}`;
 
 type Unpacker = ReturnType<typeof createGunzip> | ReturnType<typeof createZstdDecompress>;
@@ -70,7 +87,7 @@ type Unpacker = ReturnType<typeof createGunzip> | ReturnType<typeof createZstdDe
 /** By what the bytes are, since media types are wrong often enough. */
 function unpackerFor(first: Buffer): Unpacker | undefined {
   if (first[0] === 0x1f && first[1] === 0x8b) return createGunzip({ chunkSize: CHUNK_BYTES });
-  const magic = first.length === 4 ? first.readUInt32LE() : 0;
+  const magic = first.length >= MAGIC_BYTES ? first.readUInt32LE() : 0;
   const isZstd = magic === 0xfd2fb528 || (magic & 0xfffffff0) >>> 0 === 0x184d2a50; // the latter may be skipped
   return isZstd ? createZstdDecompress({ chunkSize: CHUNK_BYTES }) : undefined;
 }

@@ -76,7 +76,7 @@ export interface Trees {
 /** An image's layers as trees of one owner map (`single:<uid>`, `range:<start>`, `shift:<start>`). Throws like unpackLayer(). */
 export async function layerTrees(
   image: Pick<StoredImage, "layers">,
-  store: Pick<ImageStore, "blobPath" | "readOnly">,
+  store: Pick<ImageStore, "blobPath" | "readOnly" | "folder">,
   owners: OwnerMap | string,
   deps: TreesDeps,
   signal: AbortSignal,
@@ -102,11 +102,16 @@ interface StackedLayer {
   flat: string;
 }
 
-function stackOf(layers: StoredImage["layers"], store: Pick<ImageStore, "blobPath" | "readOnly">): StackedLayer[] {
+function stackOf(
+  layers: StoredImage["layers"],
+  store: Pick<ImageStore, "blobPath" | "readOnly" | "folder">,
+): StackedLayer[] {
   let chainId = "";
   return layers.map(({ digest, diffId, size }) => {
     chainId = chainId === "" ? diffId : sha256(`${chainId} ${diffId}`);
-    const blob = { digest, diffId, size, path: store.blobPath(digest), readOnly: store.readOnly };
+    const path = store.blobPath(digest);
+    // Over our own store may lie others (a bundle), of which nothing is ever removed.
+    const blob = { digest, diffId, size, path, readOnly: store.readOnly || !path.startsWith(`${store.folder}/`) };
     return {
       blob,
       chainId,
