@@ -104,15 +104,69 @@ export interface BuildSettings {
  */
 export function inputsDigest(folder: string, settings: BuildSettings = {}, reader = new FileReader()): string {
   const digest = createHash("sha256");
+  for (const { kind, path, mode, content } of inputsBelow(folder, reader)) {
+    digest.update(`${kind}\0${path}\0${mode}\0${content}\n`);
+  }
+  return digest.update(`settings\0${sha256(canonicalJson(settings))}\n`).digest("hex");
+}
+
+interface InputRecord {
+  kind: string;
+  path: string;
+  /** Permission bits, octal. */
+  mode: string;
+  content: string;
+}
+
+function* inputsBelow(folder: string, reader: FileReader): Generator<InputRecord> {
   const entries = entriesBelow(folder).filter(({ kind }) => kind !== "other")
     .sort((a, b) => byCodePoint(a.path, b.path));
   for (const { path, kind } of entries) {
     const at = `${folder}/${path}`;
     const mode = (lstatSync(at).mode & 0o777).toString(8);
     const content = kind === "file" ? reader.sum(at) : kind === "link" ? readlinkSync(at) : "";
-    digest.update(`${kind[0]}\0${path}\0${mode}\0${content}\n`);
+    yield { kind: kind[0]!, path, mode, content };
   }
-  return digest.update(`settings\0${sha256(canonicalJson(settings))}\n`).digest("hex");
+}
+
+/** One side of a comparison: what a build reads, and whose it is. */
+export interface BuildInputs {
+  owner: string;
+  folder: string;
+  settings: BuildSettings;
+}
+
+const KINDS: Record<string, string> = { f: "a file", d: "a folder", l: "a link" };
+
+/** What makes the inputsDigest() of two contexts differ, a clause each, at most `limit` and then how many more. */
+export function inputDifferences(a: BuildInputs, b: BuildInputs, limit = 5): string[] {
+  const reader = new FileReader();
+  const [left, right] = [a, b].map(({ folder }) =>
+    new Map(Array.from(inputsBelow(folder, reader), (record) => [record.path, record]))
+  ) as [Map<string, InputRecord>, Map<string, InputRecord>];
+  const found: string[] = [];
+  for (const path of [...new Set([...left.keys(), ...right.keys()])].sort(byCodePoint)) {
+    const [one, other] = [left.get(path), right.get(path)];
+    if (one === undefined || other === undefined) {
+      const kind = KINDS[(one ?? other)!.kind];
+      found.push(`${path} is ${kind} only in ${one === undefined ? b.owner : a.owner}`);
+    } else if (one.kind !== other.kind) {
+      found.push(`${path} is ${KINDS[one.kind]} in ${a.owner}, ${KINDS[other.kind]} in ${b.owner}`);
+    } else if (one.content !== other.content) {
+      const what = one.kind === "l"
+        ? `leads to ${one.content} in ${a.owner}, ${other.content} in`
+        : "has other bytes in";
+      found.push(`${path} ${what} ${b.owner}`);
+    } else if (one.mode !== other.mode) {
+      found.push(`${path} has mode ${one.mode} in ${a.owner}, ${other.mode} in ${b.owner}`);
+    }
+  }
+  for (const key of ["platform", "build_args", "target", "dockerfile", "service"] as const) {
+    if (canonicalJson(a.settings[key] ?? null) !== canonicalJson(b.settings[key] ?? null)) {
+      found.push(`the build's ${key} differs`);
+    }
+  }
+  return found.length <= limit ? found : [...found.slice(0, limit), `and ${found.length - limit} more`];
 }
 
 function entriesBelow(folder: string): Entry[] {
