@@ -17,18 +17,21 @@ import { closing } from "../lib/report/closing.ts";
 import { screen } from "../lib/report/screen.ts";
 import { lines, TABLE_HEADER, tableLine } from "../lib/report/table.ts";
 import type { TaskRecord } from "../lib/report/summary.ts";
-import { prepareFor } from "./_prepare.ts";
+import { type ImageSetup, imageSetup } from "./_images.ts";
+import { prepareImages, type PrepareRequest } from "./_prepare.ts";
+import { readEnvYaml } from "./_env_yaml.ts";
 import { type RunPaths, runPaths } from "../lib/rollouts/paths.ts";
 import { runConfig } from "../lib/rollouts/run_config.ts";
+import { recordFacts } from "../lib/images/record_files.ts";
 import { sourceLabel } from "../lib/rollouts/rows.ts";
 import { isUtf8Locale } from "../lib/runtime/terminal.ts";
 import { versionFacts } from "../lib/runtime/version.ts";
 import type { Owner } from "../lib/sandbox/owner.ts";
 import type { SandboxProvider } from "../lib/sandbox/provider.ts";
-import { resolveTarget } from "../lib/target/resolve.ts";
+import { resolveTarget, type Target } from "../lib/target/resolve.ts";
 import { readHarborIgnore } from "../lib/task/harborignore.ts";
 import { type Overrides, parseOverrides } from "./_overrides.ts";
-import type { RunOptions } from "./_run_options.ts";
+import type { PrepareOptions, RunOptions } from "./_run_options.ts";
 import { RunSandboxes, type RunSandboxesOptions } from "./_run_sandboxes.ts";
 
 export interface Request {
@@ -47,7 +50,7 @@ export async function evaluateTarget(
   provider?: (owner: Owner, scratch: string) => SandboxProvider,
 ): Promise<number> {
   const { options, agent } = request;
-  const overrides = parseOverrides(options.overrides);
+  const overrides = parseOverrides(options.overrides, readEnvYaml(ctx.cwd));
   const settings = episodeSettings(overrides.harbor_environment_server);
   if (options.sandbox !== "auto") providerName(options.sandbox); // a wrong word is told before anything is read
   const target = resolveTarget(options.target, ctx.cwd);
@@ -59,14 +62,13 @@ export async function evaluateTarget(
     output: options.output,
   });
   const view = screen(ctx, { ...options, utf8: isUtf8Locale(ctx.env) });
-  const selection = { only: options.onlyTasks, exclude: options.excludeTasks };
-  const input = await readInput(target, selection, overrides.gym.defaults, ctx.signal);
-  tellInput(input, overrides, view.emit);
+  const images = imageSetup(options, overrides, ctx, view.emit);
+  const input = await readSelected(target, options, overrides, ctx, view.emit);
   if (!options.allowUnsupportedPairing) refusePairing(input, agent);
   if (!request.skipUnloadable) await refuseUnloadable(input, paths);
   await recordDataset(input, ctx, view.emit);
 
-  const sandboxes = { name: options.sandbox, options: overrides.sandbox, emit: view.emit, provider };
+  const sandboxes = { name: options.sandbox, options: overrides.sandbox, emit: view.emit, images, provider };
   const result = await evaluated(request, { input, paths, settings, overrides }, ctx, sandboxes).finally(view.close);
   await tellResult(result, paths, options, ctx);
   return request.exitOf(result);
@@ -84,7 +86,7 @@ async function evaluated(
   request: Request,
   { input, paths, settings, overrides }: Plan,
   ctx: Context,
-  given: RunSandboxesOptions,
+  given: RunSandboxesOptions & { images: ImageSetup },
 ): Promise<EvaluationResult> {
   const { options, agent } = request;
   const { target, digests } = input;
@@ -129,21 +131,34 @@ async function evaluated(
           sandbox: sandboxes.name,
           settings: overrides.harbor_environment_server,
           sandboxOptions: overrides.sandbox,
+          builds: given.images.builds,
+          records: recordFacts(target.datasetFolder),
         }),
     },
-    episodeDeps(ctx, sandboxes, input),
+    episodeDeps(ctx, sandboxes, input, { setup: given.images, logs: join(paths.folder, "builds") }),
     ctx.signal,
   );
 }
 
-function episodeDeps(ctx: Context, sandboxes: RunSandboxes, input: RunInput): EvaluationDeps {
+function episodeDeps(
+  ctx: Context,
+  sandboxes: RunSandboxes,
+  input: RunInput,
+  images: Pick<PrepareRequest, "setup" | "logs">,
+): EvaluationDeps {
+  const { emit, scratch } = sandboxes;
+  const folder = input.target.datasetFolder;
   return {
     provider: () => sandboxes.provider(),
     clock: ctx.clock,
     emit: sandboxes.emit,
     owner: sandboxes.owner,
     scratch: sandboxes.scratch,
-    prepare: (tasks, provider, signal) => prepareFor(provider, tasks, ctx, sandboxes.emit, signal),
+    prepare(tasks, provider) {
+      const sandbox = { sandbox: provider.name, provider: () => Promise.resolve(provider) };
+      return prepareImages({ tasks, folder, emit, scratch, ...sandbox, ...images }, ctx);
+    },
+    offline: images.setup.offline,
     hostEnv: ctx.env,
     version: versionFacts().version,
     digestOf: ({ task }) => Promise.resolve().then(() => input.digestNow(task)),
@@ -152,6 +167,20 @@ function episodeDeps(ctx: Context, sandboxes: RunSandboxes, input: RunInput): Ev
       return (path, kind) => ignore.excludes(path, kind);
     },
   };
+}
+
+/** The selected tasks, with what is to be said about them. */
+export async function readSelected(
+  target: Target,
+  options: PrepareOptions,
+  overrides: Overrides,
+  ctx: Context,
+  emit: Emit,
+): Promise<RunInput> {
+  const selection = { only: options.onlyTasks, exclude: options.excludeTasks };
+  const input = await readInput(target, selection, overrides.gym.defaults, ctx.signal);
+  tellInput(input, overrides, emit);
+  return input;
 }
 
 function tellInput(input: RunInput, overrides: Overrides, emit: Emit): void {
@@ -163,7 +192,7 @@ function tellInput(input: RunInput, overrides: Overrides, emit: Emit): void {
 }
 
 /** manifest.toml of a dataset folder; a single task gets none, and a bundle is left as it was written. */
-async function recordDataset(input: RunInput, ctx: Context, emit: Emit): Promise<void> {
+export async function recordDataset(input: RunInput, ctx: Context, emit: Emit): Promise<void> {
   if (input.target.kind === "task" || input.target.bundle !== undefined) return;
   const facts = { tasks: input.folderDigests, digests: input.digests, complete: input.complete };
   const { note } = await reconcileManifest(input.target.datasetFolder, facts, ctx);
@@ -181,7 +210,7 @@ function refusePairing(input: RunInput, agent: Agent): void {
   });
 }
 
-async function refuseUnloadable(input: RunInput, paths: RunPaths): Promise<void> {
+export async function refuseUnloadable(input: RunInput, paths: RunPaths): Promise<void> {
   const reasons = Object.entries(input.unloadable);
   if (reasons.length === 0) return;
   await mkdir(paths.folder, { recursive: true })

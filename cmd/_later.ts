@@ -14,7 +14,6 @@ const LATER: Record<string, string> = {
   "eval submit": "submit runs to a cluster",
   "eval resubmit": "submit what is still owed",
   "dataset pull": "fetch a published dataset",
-  "dataset prepare": "build or pull every image a dataset needs",
   "dataset publish": "copy a dataset out, ready to publish",
   "dataset render": "fill prompts into rows",
   "dataset collate": "validate and merge declared datasets",

@@ -6,6 +6,7 @@ import { parse as parseYaml } from "yaml";
 import { PROVIDERS } from "../providers/mod.ts";
 import { HarborError } from "../lib/errors.ts";
 import { SETTING_NAMES } from "../lib/episode/settings.ts";
+import { type RegistrySettings, registrySettings } from "../lib/registry/settings.ts";
 import { nearest } from "../lib/suggest.ts";
 
 /** What was set, as nested tables below the known prefixes. */
@@ -15,15 +16,18 @@ export interface Overrides {
   sandbox: Record<string, Record<string, unknown>>;
   responses_create_params: Record<string, unknown>;
   gym: { defaults: { timeout_multiplier?: number; num_repeats?: number } };
+  /** As given; lib/images/options.ts checks them. */
+  builds: Record<string, unknown>;
+  registries: RegistrySettings;
   /** Keys that have no effect in this version: said, never dropped in silence. */
   withoutEffect: string[];
 }
 
 /** Prefix → the keys below it; null: any key. */
 const KNOWN: Record<string, readonly string[] | null> = {
-  builds: [],
+  builds: null,
   sandbox: null,
-  registries: [],
+  registries: null,
   run: [],
   harbor_environment_server: SETTING_NAMES,
   responses_create_params: null,
@@ -33,29 +37,49 @@ const KNOWN: Record<string, readonly string[] | null> = {
 /** Shorter spellings (`host.run` is `sandbox.host.run`). */
 const ALIASES: Record<string, string> = { host: "sandbox.host" };
 
-/** Throws HarborError "usage" for a word that is no override, with a did-you-mean. */
-export function parseOverrides(words: readonly string[]): Overrides {
+/**
+ * What the command line sets, over `file` (env.yaml as dotted keys). Throws HarborError "usage" for a word that is no
+ * override and for a key that nobody knows, with a did-you-mean.
+ */
+export function parseOverrides(words: readonly string[], file: readonly [string, unknown][] = []): Overrides {
   const overrides: Overrides = {
     harbor_environment_server: {},
     sandbox: {},
     responses_create_params: {},
     gym: { defaults: {} },
+    builds: {},
+    registries: new Map(),
     withoutEffect: [],
   };
-  for (const word of words) {
-    const match = /^(\+{0,2})([^=+]+)=([^]*)$/.exec(word);
-    if (match === null) throw notAnOverride(word);
-    const [, plus, key, text] = match as unknown as [string, string, string, string];
-    const path = checkedPath(key, plus !== "");
+  const registries: [string, unknown][] = [];
+  const take = (key: string, value: unknown, added: boolean): void => {
+    if (key.startsWith("registries.")) return void registries.push([key.slice("registries.".length), value]);
+    const path = checkedPath(key, added);
     const [prefix, ...rest] = path;
-    const value = valueOf(text, key);
     const known = KNOWN[prefix!];
     const noSandbox = prefix === "sandbox" && !PROVIDERS.some(({ name }) => name === rest[0]);
     if (noSandbox || (known !== null && !isBelow(rest.join("."), known!))) overrides.withoutEffect.push(path.join("."));
     else set(overrides as unknown as Record<string, unknown>, path, value);
+  };
+  for (const [key, value] of file) {
+    if (isForeign(key)) overrides.withoutEffect.push(`env.yaml: ${key}`);
+    else take(key, value, false);
+  }
+  for (const word of words) {
+    const match = /^(\+{0,2})([^=+]+)=([^]*)$/.exec(word);
+    if (match === null) throw notAnOverride(word);
+    const [, plus, key, text] = match as unknown as [string, string, string, string];
+    take(key, valueOf(text, key), plus !== "");
   }
   checkGym(overrides.gym.defaults);
-  return overrides;
+  return { ...overrides, registries: registrySettings(registries) };
+}
+
+/** A key of another program in the same file, and no misspelt one of ours. */
+function isForeign(key: string): boolean {
+  const [first] = key.split(".") as [string];
+  const known = [...Object.keys(KNOWN), ...Object.keys(ALIASES)];
+  return !known.includes(first) && nearest(first, known) === undefined;
 }
 
 function notAnOverride(word: string): HarborError {

@@ -1,38 +1,123 @@
-/** What prepare asks of a command: where configurations are read, who builds, what is written where. */
+/** What prepare asks of a command: where configurations are read, who builds, where locks and logs lie. */
+import { createHash } from "node:crypto";
+import { accessSync, constants, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { chooseBuilder } from "../providers/builders/mod.ts";
 import type { Context } from "../lib/context.ts";
-import type { StartOf } from "../lib/episode/images.ts";
+import { HarborError } from "../lib/errors.ts";
 import type { Emit } from "../lib/events.ts";
-import { imageNeedOf } from "../lib/images/plan.ts";
-import { prepareTasks } from "../lib/images/prepare.ts";
-import type { SandboxProvider } from "../lib/sandbox/provider.ts";
+import type { BuilderOptions } from "../lib/images/builder.ts";
+import { type Prepared, prepareOnHost, prepareTasks } from "../lib/images/prepare.ts";
+import { Records } from "../lib/images/record_files.ts";
+import { LOCK_SUFFIX, scratchRoot } from "../lib/sandbox/scratch.ts";
+import type { ImageNeed, SandboxProvider } from "../lib/sandbox/provider.ts";
 import type { Task } from "../lib/task/task.ts";
+import type { ImageSetup } from "./_images.ts";
 
-/** `host` applies a Dockerfile to this machine's own root and needs no image. */
-export async function prepareFor(
-  provider: SandboxProvider,
-  tasks: readonly Task[],
-  ctx: Context,
-  emit: Emit,
-  signal: AbortSignal,
-): Promise<StartOf> {
-  if (provider.name === "host") return (task) => ({ need: imageNeedOf(task), finish: (image) => image });
-  const local = provider.local?.bind(provider);
-  const { starts } = await prepareTasks(tasks, {
-    platform: "linux/amd64",
-    clock: ctx.clock,
+export interface PrepareRequest {
+  tasks: readonly Task[];
+  /** Absolute dataset folder, where the records lie. */
+  folder: string;
+  setup: ImageSetup;
+  /** Name of the sandbox that will start the images; `auto` where it is not known. */
+  sandbox: string;
+  /** The sandbox, made on first need; undefined where this machine has none. */
+  provider: () => Promise<SandboxProvider | undefined>;
+  emit: Emit;
+  /** The run's own folder on a disk of this machine. */
+  scratch: string;
+  /** Folder of build logs. */
+  logs: string;
+}
+
+/** Throws as prepareTasks(). */
+export function prepareImages(request: PrepareRequest, ctx: Context): Promise<Prepared> {
+  const { tasks, setup, folder, sandbox, provider, emit, scratch, logs } = request;
+  // `host` applies a Dockerfile to this machine's own root: it has no images.
+  if (sandbox === "host") return Promise.resolve(prepareOnHost(tasks));
+  const { clock, runner, env, signal } = ctx;
+  const { builds: options, offline } = setup;
+  const local = async (reference: string, asking: AbortSignal) => await (await provider())?.local?.(reference, asking);
+  const builder = once(async () => {
+    const by = sandbox === "auto" ? (await provider())?.name ?? sandbox : sandbox;
+    return await chooseBuilder(builderOptions(setup), { provider: by, runner, clock, env, scratch }, signal);
+  });
+  const lockPath = options.repository !== undefined && isWritable(folder)
+    ? (hash: string) => join(folder, ".gym-harbor", `build-${hash}.lock`)
+    : (hash: string) => join(scratchRoot(env), `build-${storeKey(env)}-${hash}${LOCK_SUFFIX}`);
+  return prepareTasks(tasks, {
+    clock,
     emit,
-    ...(local !== undefined && { local }),
-    async fetch(reference, asking) {
-      const need = {
-        taskId: reference,
-        source: { kind: "named", reference },
-        network: "public",
-        limits: {},
-        users: [],
-      };
-      await provider.prepare(need as Parameters<typeof provider.prepare>[0], asking, emit);
-      return await local?.(reference, asking);
+    options,
+    mayBuild: options.enabled && !offline,
+    records: new Records(folder, { clock, emit }),
+    local,
+    ...(!offline && {
+      registry: setup.registry,
+      async fetch(reference: string, asking: AbortSignal) {
+        const by = await provider();
+        const source = { kind: "named", reference } as const;
+        const need: ImageNeed = { taskId: reference, source, network: "public", limits: {}, users: [] };
+        await by?.prepare(need, asking, emit);
+        return await by?.local?.(reference, asking);
+      },
+    }),
+    async present(reference, asking) {
+      const by = await provider();
+      if (by?.local === undefined) return await (await builder()).has(reference, asking);
+      return await by.local(reference, asking) ?? false;
+    },
+    builder,
+    lockPath,
+    logFile: (name) => join(logs, `${name.replace(/^hb__/, "")}.log`),
+    inlineFile(name, text) {
+      const path = join(scratch, `${name}.Dockerfile`);
+      writeFileSync(path, text);
+      return path;
     },
   }, signal);
-  return (task) => starts.get(task.id)!;
+}
+
+const builderOptions = ({ builds, registries }: ImageSetup): BuilderOptions => ({
+  ...(builds.tool !== undefined && { tool: builds.tool }),
+  ...(builds.repository !== undefined && { repository: builds.repository }),
+  platform: builds.platform,
+  retries: builds.retries,
+  retryDelayMs: builds.retry_delay_s * 1000,
+  ...(builds.allow_local_podman !== undefined && { allowLocalPodman: builds.allow_local_podman }),
+  ...(builds.storage_dir !== undefined && { storageDir: builds.storage_dir }),
+  registries,
+});
+
+/** Tells one engine's images from another's: both may be reached from this machine. */
+function storeKey(env: Context["env"]): string {
+  const where = [env.DOCKER_HOST, env.DOCKER_CONTEXT, env.CONTAINER_HOST, env.CONTAINERS_STORAGE_CONF];
+  return createHash("sha256").update(where.join("\n")).digest("hex").slice(0, 8);
+}
+
+function isWritable(folder: string): boolean {
+  try {
+    accessSync(folder, constants.W_OK | constants.X_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** The same promise for all who ask. */
+export function once<T>(make: () => Promise<T>): () => Promise<T> {
+  let made: Promise<T> | undefined;
+  return () => made ??= make();
+}
+
+/** The error of a prepare that could not record what it needs: all failures, at most ten of them shown (images §2.5). */
+export function unrecorded(prepared: Prepared): HarborError | undefined {
+  const failed = prepared.failures.filter(({ kind }) => kind === "configuration");
+  if (failed.length === 0) return undefined;
+  const shown = failed.slice(0, 10).map(({ error }) => error.message);
+  const more = failed.length > shown.length ? [`and ${failed.length - shown.length} more`] : [];
+  return new HarborError("image.failed", [...shown, ...more].join("\n"), {
+    hint: failed[0]!.error.hint,
+    details: { failed: Object.fromEntries(failed.map(({ name, error }) => [name, error.message])) },
+  });
 }

@@ -9,6 +9,7 @@ import type { Emit } from "../lib/events.ts";
 import { newRunId, type Owner, thisOwner } from "../lib/sandbox/owner.ts";
 import type { SandboxProvider } from "../lib/sandbox/provider.ts";
 import { isKept, makeScratch, markKept, removeScratch, scratchRoot, sweepScratch } from "../lib/sandbox/scratch.ts";
+import type { ImageSetup } from "./_images.ts";
 
 export interface RunSandboxesOptions {
   /** `--sandbox`. */
@@ -16,6 +17,8 @@ export interface RunSandboxesOptions {
   /** `sandbox.<name>.…` overrides, by sandbox. */
   options: Readonly<Record<string, Record<string, unknown>>>;
   emit: Emit;
+  /** Absent where a command needs no images of its own. */
+  images?: ImageSetup;
   /** Instead of the provider that `name` stands for; for tests. */
   provider?: (owner: Owner, scratch: string) => SandboxProvider;
 }
@@ -50,8 +53,11 @@ export class RunSandboxes implements AsyncDisposable {
   async provider(): Promise<SandboxProvider> {
     const { scratch, emit, ctx: { runner, clock, env, signal } } = this;
     this.#provider ??= await chooseSandbox(this.given.name, (name) => {
-      const options = this.given.options[name] ?? {};
-      return { runner, clock, env, emit, scratch, options };
+      const { offline, store, registry, platform, unpackDir } = this.given.images ?? {};
+      const images = this.given.images === undefined
+        ? {}
+        : { offline, store, registry, platform, ...(unpackDir !== undefined && { unpackDir }) };
+      return { runner, clock, env, emit, scratch, options: this.given.options[name] ?? {}, ...images };
     }, signal);
     await this.#sweep(this.#provider);
     return this.#provider;

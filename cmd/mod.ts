@@ -118,6 +118,14 @@ export const COMMANDS: Entry[] = [
     load: lazy(() => import("./bundle/push.ts")),
   },
   {
+    name: "dataset prepare",
+    aliases: [],
+    words: "PATH",
+    about: "build and record every image a dataset needs",
+    section: TASKS,
+    load: lazy(() => import("./dataset/prepare.ts")),
+  },
+  {
     name: "doctor",
     aliases: [],
     about: "which sandboxes work here, and what mends the others",

@@ -15,6 +15,7 @@ export type Code =
   | "engine.missing" // this machine lacks a usable sandbox
   | "machine.lacks" // this machine lacks something else (a program, a right, space)
   | "image.failed" // an image could not be found, pulled or built
+  | "image.missing" // --offline, and images are not on this machine
   | "sandbox.failed" // a sandbox could not be started or did not do what we asked
   | "sandbox.lost" // a sandbox that was running is gone
   | "transfer.failed" // files could not be carried in or out
@@ -97,6 +98,7 @@ export function exitCodeOf(code: Code): number {
     case "usage":
     case "not-built":
     case "target.missing":
+    case "image.missing":
       return EXIT.usage;
     case "engine.missing":
     case "machine.lacks":

@@ -22,12 +22,13 @@ import {
   type TaskRecord,
   type Told,
 } from "../report/summary.ts";
+import type { Prepared } from "../images/prepare.ts";
 import type { Clock } from "../runtime/clock.ts";
 import type { Owner } from "../sandbox/owner.ts";
 import type { SandboxProvider } from "../sandbox/provider.ts";
 import type { Task } from "../task/task.ts";
 import { type CopyDeps, TaskCopies } from "./copies.ts";
-import { NO_IMAGES, type PreparedImages, type StartOf, takeUpImages } from "./images.ts";
+import { NO_IMAGES, offlineRefusal, type PreparedImages, takeUpImages } from "./images.ts";
 import { type EpisodePlan, expand, notInThisVersion, type PlannedTask } from "./plan.ts";
 import { schedule, type ScheduleDeps } from "./schedule.ts";
 import type { EpisodeSettings } from "./settings.ts";
@@ -65,7 +66,9 @@ export interface EvaluationDeps {
   emit: Emit;
   owner: Owner;
   /** Prepares the images of the tasks that are to run (lib/images/prepare.ts). */
-  prepare(tasks: readonly Task[], provider: SandboxProvider, signal: AbortSignal): Promise<StartOf>;
+  prepare(tasks: readonly Task[], provider: SandboxProvider, signal: AbortSignal): Promise<Prepared>;
+  /** Nothing may be asked of any network: an image that is not here keeps the run from beginning. */
+  offline: boolean;
   /** Private folder of the run. */
   scratch: string;
   hostEnv: Readonly<Record<string, string | undefined>>;
@@ -87,7 +90,7 @@ const NO_SOLUTION = "no reference solution";
 
 /**
  * Runs what is owed and tells what came of it. Throws what keeps a run from beginning ("store.…", "engine.missing",
- * "store.mismatch" on a resume) and what keeps rows from being written; after an abort it returns, `interrupted` set.
+ * "image.missing" under --offline, "store.mismatch" on a resume) and what keeps rows from being written; after an abort it returns, `interrupted` set.
  */
 export async function evaluate(run: Evaluation, deps: EvaluationDeps, signal: AbortSignal): Promise<EvaluationResult> {
   const started = deps.clock.ticks();
@@ -104,7 +107,8 @@ export async function evaluate(run: Evaluation, deps: EvaluationDeps, signal: Ab
   const known = saved === null ? new Known() : await readRows(desk, tasks, saved);
   const others = saved === null ? [] : await inputsOfOthers(desk.store, tasks);
   if (saved === null) await desk.store.setAside();
-  await writeInputs(desk, { tasks, skipped, others, images: images.references });
+  const told = { ...skipped, ...images.unbuilt };
+  await writeInputs(desk, { tasks, skipped: told, others, images: images.references });
   await desk.store.begin();
   desk.note(`Run config written to ${run.paths.runConfig}; ${doing(run)} ${tasks.length} task(s) with ${agentOf(run)}`);
 
@@ -177,8 +181,10 @@ class Desk implements AsyncDisposable {
 
   async prepare(chosen: readonly { task: Task }[], provider: SandboxProvider): Promise<PreparedImages> {
     const tasks = chosen.map(({ task }) => task);
-    const startOf = await this.deps.prepare(tasks, provider, this.signal);
-    return await takeUpImages(tasks, startOf, provider, this.run.concurrency, this.deps, this.signal);
+    const prepared = await this.deps.prepare(tasks, provider, this.signal);
+    const images = await takeUpImages(tasks, prepared, provider, this.run.concurrency, this.deps, this.signal);
+    if (this.deps.offline && Object.keys(images.missing).length > 0) throw offlineRefusal(images.missing);
+    return images;
   }
 
   /** Takes an outcome of this run or of an earlier one into the summary. */

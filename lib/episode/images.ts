@@ -5,19 +5,26 @@
  */
 import { HarborError, isAbort } from "../errors.ts";
 import type { Emit } from "../events.ts";
-import type { Start } from "../images/prepare.ts";
+import type { Prepared, PreparedStart } from "../images/prepare.ts";
 import type { Clock } from "../runtime/clock.ts";
 import { pool } from "../runtime/pool.ts";
 import type { PreparedImage, SandboxProvider } from "../sandbox/provider.ts";
 import type { Task } from "../task/task.ts";
 
 export interface PreparedImages {
-  /** The task's image. Throws HarborError "image.failed" and the like for one that could not be had. */
-  of(task: Task): PreparedImage;
+  /**
+   * An image of the task: its own, or that of another role (`service:<name>`). Throws HarborError "image.failed" and the
+   * like for one that could not be had.
+   */
+  of(task: Task, role?: string): PreparedImage;
   /** Task id → why it cannot run on this sandbox. */
   refused: Record<string, string>;
+  /** Task id → why the image that it wants built could not be: its episodes fail at seed, and skipped.json says why. */
+  unbuilt: Record<string, string>;
   /** Distinct references that a run of the prepared tasks starts, sorted. */
   references: string[];
+  /** Images that could not be had, by name, with the reason of each. */
+  missing: Record<string, string>;
 }
 
 /** For a run without a task to run. */
@@ -26,58 +33,97 @@ export const NO_IMAGES: PreparedImages = {
     throw new HarborError("image.failed", `the image of ${task.id} was not prepared`);
   },
   refused: {},
+  unbuilt: {},
   references: [],
+  missing: {},
 };
-
-/** How each task's image is had, or why it is not (lib/images/prepare.ts). Throws what a plan may throw. */
-export type StartOf = (task: Task) => Start | HarborError;
 
 /** An image that was there is not news. */
 const WORTH_TELLING_MS = 1000;
 
-/** Asks the provider for the image of every task, a few at a time. Throws only the abort and faults of our own. */
+const LEAVES_OUT = ["task.unsupported", "not-built", "task.invalid"];
+
+/** What the agent's side of an episode starts; verifiers are opened when their time comes. */
+const isAgentSide = (role: string): boolean => role === "main" || role.startsWith("service:");
+
+/** Asks the provider for the images of every task, a few at a time. Throws only the abort and faults of our own. */
 export async function takeUpImages(
   tasks: readonly Task[],
-  startOf: StartOf,
+  prepared: Prepared,
   provider: SandboxProvider,
   concurrency: number,
   { clock, emit }: { clock: Clock; emit: Emit },
   signal: AbortSignal,
 ): Promise<PreparedImages> {
-  const answers = new Map<string, PreparedImage | HarborError>();
-  const refused: Record<string, string> = {};
+  const answers = new Map<string, Map<string, PreparedImage | HarborError>>();
+  const refused: Record<string, string> = { ...prepared.refused };
+  const missing: Record<string, string> = {};
+  const left = tasks.filter(({ id }) => !Object.hasOwn(refused, id));
   let done = 0;
   const tell = (task: Task, text: string) =>
-    emit({ kind: "prepare", step: "image", task: task.id, text: `${task.id}: ${text}`, done, total: tasks.length });
-  const takeUp = async (task: Task): Promise<void> => {
-    const started = clock.ticks();
+    emit({ kind: "prepare", step: "image", task: task.id, text: `${task.id}: ${text}`, done, total: left.length });
+  const one = async (start: PreparedStart): Promise<PreparedImage | HarborError> => {
     try {
-      const start = startOf(task);
       if (start instanceof HarborError) throw start;
-      const image = start.finish(await provider.prepare(start.need, signal, emit));
-      answers.set(task.id, image);
-      done++;
-      if (clock.ticks() - started > WORTH_TELLING_MS) tell(task, image.reference);
+      return start.finish(await provider.prepare(start.need(), signal, emit));
     } catch (error) {
       signal.throwIfAborted();
       if (!(error instanceof HarborError) || isAbort(error)) throw error;
-      if (["task.unsupported", "not-built", "task.invalid"].includes(error.code)) refused[task.id] = error.message;
-      else answers.set(task.id, error);
-      done++;
-      tell(task, error.message.split("\n", 1)[0]!);
+      return error;
     }
   };
-  await pool(tasks, concurrency, takeUp, signal);
+  const takeUp = async (task: Task): Promise<void> => {
+    const started = clock.ticks();
+    const mine = new Map<string, PreparedImage | HarborError>();
+    answers.set(task.id, mine);
+    for (const [role, start] of prepared.images.get(task.id)!) {
+      if (!isAgentSide(role)) continue;
+      const answer = await one(start);
+      mine.set(role, answer);
+      if (!(answer instanceof HarborError)) continue;
+      if (LEAVES_OUT.includes(answer.code)) refused[task.id] ??= answer.message;
+      else missing[nameOf(start, answer)] ??= answer.message;
+    }
+    done++;
+    const failure = [...mine.values()].find((answer) => answer instanceof HarborError);
+    if (failure !== undefined) tell(task, failure.message.split("\n", 1)[0]!);
+    else if (clock.ticks() - started > WORTH_TELLING_MS) tell(task, (mine.get("main") as PreparedImage).reference);
+  };
+  await pool(left, concurrency, takeUp, signal);
   signal.throwIfAborted();
-  const images = [...answers.values()].flatMap((answer) => (answer instanceof HarborError ? [] : [answer]));
+  const images = Array.from(answers.values(), (mine) => [...mine.values()]).flat();
   return {
-    of(task) {
-      const answer = answers.get(task.id);
+    of(task, role = "main") {
+      const answer = answers.get(task.id)?.get(role);
       if (answer === undefined) return NO_IMAGES.of(task);
       if (answer instanceof HarborError) throw answer;
       return answer;
     },
     refused,
-    references: [...new Set(images.map(({ reference }) => reference))].sort(),
+    unbuilt: Object.fromEntries(
+      prepared.failures.filter(({ kind }) => kind === "build")
+        .flatMap((failure) => failure.tasks.map((id) => [id, failure.error.message])),
+    ),
+    references: [
+      ...new Set(images.flatMap((answer) => (answer instanceof HarborError ? [] : [answer.reference]))),
+    ].sort(),
+    missing,
   };
+}
+
+/** The image as its user knows it. */
+function nameOf(start: PreparedStart, { details }: HarborError): string {
+  const named = details?.missing ?? details?.reference;
+  if (typeof named === "string") return named;
+  return start instanceof HarborError ? "an image" : start.reference ?? "an image";
+}
+
+/** The refusal of images §8.4 for a run that must not ask any network. */
+export function offlineRefusal(missing: Readonly<Record<string, string>>): HarborError {
+  const names = Object.keys(missing).sort();
+  return new HarborError(
+    "image.missing",
+    `Offline: ${names.length} image(s) are missing: ${names.join(", ")}; run gym-harbor bundle import`,
+    { hint: missing[names[0]!], details: { missing } },
+  );
 }

@@ -98,14 +98,21 @@ async function readOne(
     return { record: await recordOfRemote(reference, registry, platform, signal), fresh: true };
   } catch (error) {
     signal.throwIfAborted();
-    // An engine may know a mirror, a login or a certificate that we do not; ours is the error that is told.
-    const pulled = await fetch?.(reference, signal).catch(() => {
-      signal.throwIfAborted();
-      return undefined;
-    });
+    const pulled = engineMayKnow(error)
+      ? await fetch?.(reference, signal).catch(() => signal.throwIfAborted())
+      : undefined;
     if (pulled === undefined || !fits(pulled, platform)) throw error;
     return { record: recordOfLocal(reference, pulled), fresh: true };
   }
+}
+
+/**
+ * An engine may know a mirror, a login or a certificate that we do not. A registry that says it has no such image, or
+ * that it was asked too often, is not asked again by another program.
+ */
+function engineMayKnow(error: unknown): boolean {
+  const status = error instanceof HarborError ? error.details?.status : undefined;
+  return status === undefined || status === 401 || status === 403;
 }
 
 const fits = (image: LocalImage, platform: string): boolean => platformName(image.platform) === platform;

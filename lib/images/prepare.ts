@@ -1,102 +1,174 @@
 /**
- * Prepare, as the one list of steps that `validate`, `run` and `dataset prepare` share (images §1.3, steps 6 to 10):
- * plan, reuse what is recorded, build the rest, read configurations, record. Afterwards everything that a run needs to
- * know about its images is on disk, and the next prepare asks nobody.
+ * Prepare, as the one list of steps that `validate`, `run` and `dataset prepare` share (images §1.3, steps 6 to 10).
+ * Afterwards everything that a run needs to know about its images is on disk, and the next prepare asks nobody.
  */
 import { readFileSync } from "node:fs";
-import { join } from "node:path";
-import type { Emit } from "../events.ts";
-import { HarborError } from "../errors.ts";
-import type { Clock } from "../runtime/clock.ts";
-import type { ImageNeed, PreparedImage } from "../sandbox/provider.ts";
+import { contextHash } from "../digest/context.ts";
+import { errno, HarborError } from "../errors.ts";
 import type { Task } from "../task/task.ts";
+import { type Build, type BuildDeps, type BuildOutcomes, collectBuilds, haveBuilds } from "./builds.ts";
 import { type Configurations, type ConfigurationSources, readConfigurations, type Wanted } from "./configurations.ts";
-import { withDockerfile } from "./dockerfile.ts";
-import { imageNeedOf, mainImage, startNeeds, type TaskImage } from "./plan.ts";
-import { readRecordFile, updateRecordFile } from "./record_file.ts";
-import { COMPOSE_IMAGES, type ImageRecord, withRecords } from "./records.ts";
+import { type BuildOptions, platformOfOptions } from "./options.ts";
+import { mainImage, type Origin, type PlanOptions, type TaskImage, verifierImages } from "./plan.ts";
+import { COMPOSE_IMAGES, withRecords } from "./records.ts";
+import { hostStart, type Start, startOf } from "./start.ts";
 
-export interface PrepareDeps extends Omit<ConfigurationSources, "records"> {
-  clock: Clock;
-  emit: Emit;
-}
-
-/** How a task's image is had and started. */
-export interface Start {
-  need: ImageNeed;
-  /** What a provider answers to `need`, as the task's Dockerfile leaves it. */
-  finish(image: PreparedImage): PreparedImage;
-}
+export interface PrepareDeps extends BuildDeps, Pick<ConfigurationSources, "local" | "registry" | "fetch"> {}
 
 export interface Prepared {
-  /** By task id; "image.failed" for a task whose image cannot be had. */
-  starts: Map<string, Start | HarborError>;
+  /** By task id: what each of its images is started from, by role; an error for one that cannot be had. */
+  images: Map<string, Map<string, PreparedStart>>;
+  /** Task id → why it is left out before anything was tried. */
+  refused: Record<string, string>;
+  /** Failed builds and configurations, once each, with the tasks they concern. */
+  failures: Failure[];
+  /** What was done about each image, for people. */
+  done: Done[];
 }
 
-/** Throws "store.…" for records that cannot be read or written, the abort, and faults of our own. */
-export async function prepareTasks(
-  tasks: readonly Task[],
-  deps: PrepareDeps,
-  signal: AbortSignal,
-): Promise<Prepared> {
-  const plan = tasks.map((task) => ({ task, image: mainImage(task, { force: false, read: textOf }) }));
-  const bases = await configurationsOf(plan, deps, signal);
-  return { starts: new Map(plan.map(({ task, image }) => [task.id, startOf(task, image, bases)])) };
+export type PreparedStart = Start | HarborError;
+
+export interface Failure {
+  /** `build`, or a configuration that could not be read. */
+  kind: "build" | "configuration";
+  name: string;
+  tasks: string[];
+  error: HarborError;
 }
 
-const textOf = (path: string): string => readFileSync(path, "utf8");
+export interface Done {
+  reference: string;
+  how: "prebuilt" | "recorded" | "read" | "built" | "built before";
+  tasks: string[];
+}
 
+/**
+ * Throws "store.…" for records that cannot be read, "engine.missing" and the like when something must be built and
+ * nobody can, the abort, and faults of our own. An image that cannot be had is no exception: it is in the answer.
+ */
+export async function prepareTasks(tasks: readonly Task[], deps: PrepareDeps, signal: AbortSignal): Promise<Prepared> {
+  const plan = planTasks(tasks, deps.options);
+  const { builds, refused } = collectBuilds(buildsIn(plan), platformOfOptions(deps.options));
+  const built = await haveBuilds(builds, deps, signal);
+  const configurations = await configurationsOf(plan, deps, signal);
+  return settled(plan, { builds, refused, built, configurations });
+}
+
+/** For `host`, which applies a Dockerfile to this machine's own root: nothing is asked or recorded. */
+export function prepareOnHost(tasks: readonly Task[]): Prepared {
+  const images = new Map(tasks.map((task) => [task.id, new Map([["main", hostStart(task)]])]));
+  return { images, refused: {}, failures: [], done: [] };
+}
+
+interface Planned {
+  task: Task;
+  images: TaskImage[];
+}
+
+/** Every image that a run of the task starts. */
+export function planTasks(tasks: readonly Task[], { force }: Pick<BuildOptions, "force">): Planned[] {
+  const options: PlanOptions = {
+    force,
+    read: textOf,
+    hash: (folder, image) => contextHash(folder, { ...(image !== undefined && { dockerImage: image }) }),
+  };
+  return tasks.map((task) => ({ task, images: [mainImage(task, options), ...verifierImages(task, options)] }));
+}
+
+function textOf(path: string): string | undefined {
+  try {
+    return readFileSync(path, "utf8");
+  } catch (error) {
+    if (["ENOENT", "ENOTDIR", "EISDIR"].includes(errno(error) ?? "")) return undefined;
+    throw error;
+  }
+}
+
+const buildsIn = (plan: readonly Planned[]) =>
+  plan.map(({ task, images }) => ({
+    taskId: task.id,
+    builds: images.flatMap(({ origin }) => (origin.kind === "build" ? [origin.build] : [])),
+  }));
+
+/** Reads what is not recorded, and records it; what was read before a failure is kept. */
 async function configurationsOf(
-  plan: readonly { task: Task; image: TaskImage }[],
+  plan: readonly Planned[],
   deps: PrepareDeps,
   signal: AbortSignal,
 ): Promise<Configurations> {
-  const wanted = plan.flatMap(({ image: { origin } }): Wanted[] =>
-    origin.kind === "base" ? [{ reference: origin.reference, what: "base image" }] : []
-  );
-  const folder = plan[0]?.task.datasetFolder;
-  if (wanted.length === 0 || folder === undefined) return { known: new Map(), fresh: {}, failed: new Map() };
-  const path = join(folder, COMPOSE_IMAGES);
-  const found = await readConfigurations(wanted, { ...deps, records: readRecordFile(path) }, signal);
-  await record(path, found.fresh, deps, signal);
+  const wanted = plan.flatMap(({ images }) => images.flatMap(({ origin }) => wantedBy(origin)));
+  const sources = { ...deps, platform: platformOfOptions(deps.options), records: deps.records.images };
+  const found = await readConfigurations(wanted, sources, signal);
+  if (Object.keys(found.fresh).length > 0) {
+    await deps.records.update(COMPOSE_IMAGES, (file) => withRecords(file, found.fresh), signal);
+  }
   return found;
 }
 
-/** Keeps what was read. A folder that cannot be written costs the reads of the next run, not this one. */
-async function record(
-  path: string,
-  fresh: Readonly<Record<string, ImageRecord>>,
-  deps: PrepareDeps,
-  signal: AbortSignal,
-): Promise<void> {
-  if (Object.keys(fresh).length === 0) return;
-  try {
-    await updateRecordFile(path, (file) => withRecords(file, fresh), { clock: deps.clock, signal });
-  } catch (error) {
-    if (!(error instanceof HarborError) || error.code !== "store.unwritable") throw error;
-    deps.emit({ kind: "note", text: `${error.message}; what was read is not kept for the next run` });
-  }
+function wantedBy(origin: Origin): Wanted[] {
+  if (origin.kind === "base") return [{ reference: origin.reference, what: "base image" }];
+  return origin.kind === "service" ? [{ reference: origin.reference, what: "Compose image" }] : [];
 }
 
-function startOf(task: Task, { origin }: TaskImage, bases: Configurations): Start | HarborError {
-  const named = (source: ImageNeed["source"]): ImageNeed => ({ taskId: task.id, source, ...startNeeds(task) });
-  switch (origin.kind) {
-    case "none":
-      return { need: named({ kind: "none" }), finish: (image) => image };
-    case "prebuilt":
-    case "service":
-      return { need: named({ kind: "named", reference: origin.reference }), finish: (image) => image };
-    case "build":
-      return { need: imageNeedOf(task), finish: (image) => image };
-    case "base": {
-      const record = bases.known.get(origin.reference);
-      if (record === undefined) return bases.failed.get(origin.reference)!;
-      const { image: reference, config, configDigest } = record;
-      const aliases = reference === origin.reference ? [] : [origin.reference];
-      return {
-        need: named({ kind: "named", reference, aliases, ...(configDigest !== undefined && { configDigest }) }),
-        finish: (image) => withDockerfile(image, origin.changes, config),
-      };
+interface Findings {
+  builds: Build[];
+  refused: Record<string, string>;
+  built: BuildOutcomes;
+  configurations: Configurations;
+}
+
+function settled(plan: readonly Planned[], { builds, refused, built, configurations }: Findings): Prepared {
+  const left = plan.filter(({ task }) => !Object.hasOwn(refused, task.id));
+  const images = new Map(left.map(({ task, images: all }) => [
+    task.id,
+    new Map(all.map(({ role, origin }) => [role, startOf(task, origin, built, configurations)])),
+  ]));
+  const users = tasksByReference(left);
+  const failures: Failure[] = [
+    ...builds.flatMap(({ name, tasks }): Failure[] => {
+      const error = built.get(name);
+      return error instanceof HarborError ? [{ kind: "build", name, tasks, error }] : [];
+    }),
+    ...Array.from(configurations.failed, ([name, error]): Failure => {
+      return { kind: "configuration", name, tasks: users.get(name) ?? [], error };
+    }),
+  ];
+  return { images, refused, failures, done: doneAbout(left, builds, built, configurations) };
+}
+
+function tasksByReference(plan: readonly Planned[]): Map<string, string[]> {
+  const users = new Map<string, string[]>();
+  for (const { task, images } of plan) {
+    for (const { origin } of images) {
+      if (!("reference" in origin)) continue;
+      const tasks = users.get(origin.reference) ?? [];
+      if (tasks.at(-1) !== task.id) users.set(origin.reference, [...tasks, task.id]);
     }
   }
+  return users;
+}
+
+function doneAbout(
+  plan: readonly Planned[],
+  builds: readonly Build[],
+  built: BuildOutcomes,
+  { known, fresh }: Configurations,
+): Done[] {
+  const named = Array.from(tasksByReference(plan), ([reference, tasks]): Done[] => {
+    const record = known.get(reference);
+    if (record !== undefined) {
+      const how = Object.hasOwn(fresh, reference) ? "read" : "recorded";
+      return [{ reference: record.image, how, tasks }];
+    }
+    const isPrebuilt = plan.some(({ images }) =>
+      images.some(({ origin }) => origin.kind === "prebuilt" && origin.reference === reference)
+    );
+    return isPrebuilt ? [{ reference, how: "prebuilt", tasks }] : [];
+  });
+  const made = builds.flatMap(({ name, tasks }): Done[] => {
+    const had = built.get(name);
+    if (had === undefined || had instanceof HarborError) return [];
+    return [{ reference: had.reference, how: had.fresh ? "built" : "built before", tasks }];
+  });
+  return [...named.flat(), ...made].sort((a, b) => (a.reference < b.reference ? -1 : 1));
 }

@@ -3,6 +3,7 @@
  * names say that they are secret are masked, since the file is handed around with the rows.
  */
 import { stringify } from "yaml";
+import type { BuildOptions } from "../images/options.ts";
 import type { PlannedTask } from "../episode/plan.ts";
 import { isSecretName } from "./redact.ts";
 import { ENVIRONMENT_SERVER } from "./schema.ts";
@@ -20,6 +21,10 @@ export interface RunConfigFacts {
   settings: Readonly<Record<string, unknown>>;
   /** `sandbox.<name>.…` as given. */
   sandboxOptions: Readonly<Record<string, unknown>>;
+  /** Settled build options. */
+  builds: Partial<Pick<BuildOptions, "tool" | "repository">> & Pick<BuildOptions, "platform">;
+  /** Absolute path of a record file → SHA-256 of it as it is now. */
+  records: Readonly<Record<string, string>>;
 }
 
 export function runConfig(tasks: readonly PlannedTask[], facts: RunConfigFacts): string {
@@ -36,6 +41,12 @@ export function runConfig(tasks: readonly PlannedTask[], facts: RunConfigFacts):
       environment_servers: { harbor: { sandbox_provider: facts.sandbox, ...masked(facts.settings) as object } },
     },
     [facts.agentName]: { responses_api_agents: { [facts.agentName]: {} } },
+    builds: {
+      tool: facts.builds.tool ?? null,
+      repository: facts.builds.repository ?? null,
+      platform: facts.builds.platform,
+    },
+    ...(Object.keys(facts.records).length > 0 && { image_records: facts.records }),
     ...(Object.keys(facts.sandboxOptions).length > 0 && { sandbox: masked(facts.sandboxOptions) }),
   });
 }

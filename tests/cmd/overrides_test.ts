@@ -20,7 +20,11 @@ const set: [string[], (overrides: ReturnType<typeof parseOverrides>) => unknown,
   [["+responses_create_params.x=a=b"], (o) => o.responses_create_params, { x: "a=b" }],
   [["gym.defaults.timeout_multiplier=2"], (o) => o.gym.defaults, { timeout_multiplier: 2 }],
   [["++sandbox.apptainer.x=1"], (o) => [o.sandbox, o.withoutEffect], [{}, ["sandbox.apptainer.x"]]],
-  [["++builds.tool=podman", "++run.whatever=1"], (o) => o.withoutEffect, ["builds.tool", "run.whatever"]],
+  [["++run.whatever=1"], (o) => o.withoutEffect, ["run.whatever"]],
+  [["++builds.tool=podman", "builds.concurrency=2"], (o) => o.builds, { tool: "podman", concurrency: 2 }],
+  [["registries.127.0.0.1:5000.insecure=true"], (o) => [...o.registries], [
+    ["127.0.0.1:5000", { insecure: true, mirrors: [] }],
+  ]],
 ];
 for (const [words, read, wanted] of set) {
   test(`parseOverrides() of ${words.join(" ")}`, () => assert.deepEqual(read(parseOverrides(words)), wanted));
@@ -35,7 +39,8 @@ const refused: [string, RegExp, RegExp][] = [
     /did you mean harbor_environment_server\.enforce_task_timeouts\?/,
   ],
   ["sandbox.podmn.x=1", /unknown sandbox 'podmn'/, /did you mean sandbox\.podman\.x\?/],
-  ["builds.tool=podman", /unknown key/, /\+\+builds\.tool=… sets it all the same/],
+  ["run.whatever=1", /unknown key/, /\+\+run\.whatever=… sets it all the same/],
+  ["registries.docker.io.insecur=true", /unknown key/, /did you mean registries\.docker\.io\.insecure\?/],
   ["word", /neither an option nor an override/, /key=value/],
   ["~sandbox.host", /taking keys out/, /key=value/],
   ["sandbox.docker.x=a,b", /not in this version/, /sandbox\.docker\.x=\[a,b\]/],

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { availableParallelism } from "node:os";
 import { test } from "node:test";
 import { parse as parseRun } from "../../cmd/run.ts";
+import { isOffline } from "../../cmd/_run_options.ts";
 import { parse } from "../../cmd/validate.ts";
 
 test("validate: defaults", () => {
@@ -16,6 +17,7 @@ test("validate: defaults", () => {
     resume: false,
     keepFailed: false,
     allowUnsupportedPairing: false,
+    offline: false,
     json: false,
     quiet: false,
     verbose: false,
@@ -31,6 +33,7 @@ const lines: [string, Record<string, unknown>][] = [
     sandbox: "host",
     overrides: ["++sandbox.host.network=host", "a.b=1"],
   }],
+  ["tasks --offline --image-store /s --unpack-dir /u", { offline: true, imageStore: "/s", unpackDir: "/u" }],
   ["tasks -q -v --json --skip-unloadable --allow-unsupported-pairing", {
     quiet: true,
     verbose: true,
@@ -59,3 +62,10 @@ test("run needs an agent", () => {
   assert.equal(parseRun(["tasks", "--agent", "nop"]).agent, "nop");
   assert.throws(() => parseRun(["tasks"]), { code: "usage", message: /--agent: is required/ });
 });
+
+for (const [value, offline] of [[undefined, false], ["", false], ["0", false], ["1", true], ["yes", true]] as const) {
+  test(`GYM_HARBOR_OFFLINE=${value} is ${offline ? "" : "not "}--offline`, () => {
+    assert.equal(isOffline({ offline: false }, { GYM_HARBOR_OFFLINE: value }), offline);
+    assert.equal(isOffline({ offline: true }, { GYM_HARBOR_OFFLINE: value }), true);
+  });
+}

@@ -87,11 +87,11 @@ test("validate: overrides reach the episode, and one without effect is said", as
   using folder = new TempFolder("overrides");
   folder.task("data/a", {});
   const { provider, notes } = await command(folder, {
-    overrides: ["harbor_environment_server.sandbox_env.LANG=C", "gym.defaults.timeout_multiplier=2", "++builds.tool=x"],
+    overrides: ["harbor_environment_server.sandbox_env.LANG=C", "gym.defaults.timeout_multiplier=2", "++run.other=x"],
   });
   assert.equal(provider.specs[0]!.env.LANG, "C");
   assert.equal(provider.commands.at(-1)!.deadlineMs, 1_200_000);
-  assert.match(notes, /warning: builds\.tool has no effect in this version/);
+  assert.match(notes, /warning: run\.other has no effect in this version/);
 });
 
 test("validate --json prints a value per line and no table", async () => {

@@ -4,7 +4,7 @@ import { agentNamed } from "../../lib/agent/mod.ts";
 import { evaluate, type Evaluation, type EvaluationDeps, type EvaluationResult } from "../../lib/episode/evaluate.ts";
 import { episodeSettings } from "../../lib/episode/settings.ts";
 import type { Event } from "../../lib/events.ts";
-import { imageNeedOf } from "../../lib/images/plan.ts";
+import { prepareOnHost } from "../../lib/images/prepare.ts";
 import { runPaths } from "../../lib/rollouts/paths.ts";
 import { systemClock } from "../../lib/runtime/clock.ts";
 import { thisOwner } from "../../lib/sandbox/owner.ts";
@@ -82,7 +82,8 @@ export async function evaluateIn(folder: TempFolder, given: Given = {}): Promise
     clock: systemClock,
     emit: (event) => void events.push(event),
     owner: thisOwner("testtest"),
-    prepare: () => Promise.resolve((task) => ({ need: imageNeedOf(task), finish: (image) => image })),
+    prepare: (tasks) => Promise.resolve(prepareOnHost(tasks)),
+    offline: false,
     scratch: folder.join("scratch"),
     hostEnv: {},
     version: "0.0.0",

@@ -13,6 +13,8 @@ const facts = {
   sandbox: "docker",
   settings: {},
   sandboxOptions: {},
+  builds: { platform: "linux/amd64" },
+  records: { "/data/my-dataset/built-images.json": "f00d" },
 };
 const task = { task: { id: "hello", relativePath: "deep/hello" }, digest: "d", taskIndex: 0 } as PlannedTask;
 
@@ -28,6 +30,8 @@ test("runConfig() maps tasks to folders and digests, and names what runs them", 
     },
     harbor_environment_server: { environment_servers: { harbor: { sandbox_provider: "docker" } } },
     nop: { responses_api_agents: { nop: {} } },
+    builds: { tool: null, repository: null, platform: "linux/amd64" },
+    image_records: { "/data/my-dataset/built-images.json": "f00d" },
   });
 });
 

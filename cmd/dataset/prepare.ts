@@ -1,0 +1,173 @@
+/** `dataset prepare`: everything that a run needs to know and have before its first episode, once for all runs. */
+import type { z } from "zod";
+import type { Context } from "../../lib/context.ts";
+import { EXIT, HarborError } from "../../lib/errors.ts";
+import { offlineRefusal } from "../../lib/episode/images.ts";
+import type { PlannedTask } from "../../lib/episode/plan.ts";
+import type { Done, Prepared } from "../../lib/images/prepare.ts";
+import type { Start } from "../../lib/images/start.ts";
+import { pullImage } from "../../lib/images/pull.ts";
+import { recordFacts } from "../../lib/images/record_files.ts";
+import { byCodePoint } from "../../lib/files/order.ts";
+import { screen } from "../../lib/report/screen.ts";
+import { runPaths } from "../../lib/rollouts/paths.ts";
+import { RowMaker, sourceLabel } from "../../lib/rollouts/rows.ts";
+import { runConfig } from "../../lib/rollouts/run_config.ts";
+import { RunStore } from "../../lib/rollouts/store.ts";
+import { pool } from "../../lib/runtime/pool.ts";
+import { isUtf8Locale } from "../../lib/runtime/terminal.ts";
+import type { SandboxProvider } from "../../lib/sandbox/provider.ts";
+import { resolveTarget } from "../../lib/target/resolve.ts";
+import { providerName } from "../../providers/mod.ts";
+import { readEnvYaml } from "../_env_yaml.ts";
+import { readSelected, recordDataset, refuseUnloadable } from "../_evaluate.ts";
+import { type ImageSetup, imageSetup } from "../_images.ts";
+import { parseWith } from "../_options.ts";
+import { parseOverrides } from "../_overrides.ts";
+import { once, prepareImages, unrecorded } from "../_prepare.ts";
+import { PrepareOptions, withPrepareOptions } from "../_run_options.ts";
+import { RunSandboxes } from "../_run_sandboxes.ts";
+
+export type Options = z.infer<typeof PrepareOptions>;
+
+export const parse = (argv: string[]): Options =>
+  parseWith(argv, PrepareOptions, (command) =>
+    withPrepareOptions(
+      command.name("dataset prepare").description(
+        "Builds what has to be built, records what every image is, and writes what a run starts from. Runs that " +
+          "begin after its line 'Run config written to …' ask no registry. Exit 0: every selected task has its images.",
+      ),
+    ));
+
+/** The harness whose files are written: any other makes its own from the same records. */
+const AGENT = "harbor_oracle";
+
+export async function run(options: Options, ctx: Context): Promise<number> {
+  const overrides = parseOverrides(options.overrides, readEnvYaml(ctx.cwd));
+  if (options.sandbox !== "auto") providerName(options.sandbox);
+  const target = resolveTarget(options.target, ctx.cwd);
+  const paths = runPaths({
+    cwd: ctx.cwd,
+    taskset: target.taskset,
+    agentName: AGENT,
+    validation: false,
+    output: options.output,
+  });
+  const view = screen(ctx, { ...options, utf8: isUtf8Locale(ctx.env) });
+  const setup = imageSetup(options, overrides, ctx, view.emit);
+  try {
+    const input = await readSelected(target, options, overrides, ctx, view.emit);
+    if (!options.skipUnloadable) await refuseUnloadable(input, paths);
+    await recordDataset(input, ctx, view.emit);
+    await RunStore.check(paths);
+    const given = { name: options.sandbox, options: overrides.sandbox, emit: view.emit, images: setup };
+    await using sandboxes = new RunSandboxes(ctx, given);
+    const note = (text: string) => view.emit({ kind: "note", text });
+    await using store = await RunStore.open(paths, { clock: ctx.clock, signal: ctx.signal, note });
+    const provider = lazily(sandboxes);
+    const prepared = await prepareImages({
+      tasks: input.tasks.map(({ task }) => task),
+      folder: target.datasetFolder,
+      setup,
+      sandbox: options.sandbox,
+      provider,
+      emit: view.emit,
+      scratch: sandboxes.scratch,
+      logs: `${paths.folder}/builds`,
+    }, ctx);
+    const skipped = { ...input.unloadable, ...leftOut(prepared) };
+    await store.write(paths.skipped, json(skipped));
+    if (setup.offline) await refuseMissing(prepared, await provider(), ctx.signal);
+    const fatal = unrecorded(prepared);
+    if (fatal !== undefined) throw fatal;
+    if (options.sandbox === "namespace") await pullAll(prepared, setup, ctx, view.emit);
+
+    const planned = input.tasks.filter(({ task }) => !Object.hasOwn(skipped, task.id))
+      .map((one, taskIndex): PlannedTask => ({ ...one, taskIndex }));
+    const facts = {
+      taskset: target.taskset,
+      taskSource: sourceLabel(target.taskset),
+      datasetDigest: input.digests.dataset_digest,
+      agentName: AGENT,
+    };
+    const rows = new RowMaker({ ...facts, createParams: overrides.responses_create_params });
+    await store.write(paths.taskRows, planned.map((one) => JSON.stringify(rows.taskRow(one)) + "\n").join(""));
+    const config = runConfig(planned, {
+      ...facts,
+      folder: target.datasetFolder,
+      sandbox: sandboxes.name,
+      settings: overrides.harbor_environment_server,
+      sandboxOptions: overrides.sandbox,
+      builds: setup.builds,
+      records: recordFacts(target.datasetFolder),
+    });
+    await store.write(paths.runConfig, config);
+    await store.write(paths.images, json(references(prepared)));
+    for (const one of prepared.done) ctx.out(options.json ? JSON.stringify(one) : line(one));
+    for (const [id, reason] of Object.entries(skipped)) ctx.note(`skipped: ${id}: ${reason}`);
+    note(`Run config written to ${paths.runConfig}; ${planned.length} task(s) prepared`);
+    return Object.keys(skipped).length === 0 ? EXIT.ok : EXIT.no;
+  } finally {
+    view.close();
+  }
+}
+
+/** A machine without a sandbox can prepare all the same: configurations come from registries then. */
+function lazily(sandboxes: RunSandboxes): () => Promise<SandboxProvider | undefined> {
+  return once(() =>
+    sandboxes.provider().catch((error: unknown) => {
+      if (error instanceof HarborError && error.code === "engine.missing") return undefined;
+      throw error;
+    })
+  );
+}
+
+const leftOut = ({ refused, failures }: Prepared): Record<string, string> => ({
+  ...refused,
+  ...Object.fromEntries(failures.flatMap(({ tasks, error }) => tasks.map((id) => [id, error.message]))),
+});
+
+function starts({ images }: Prepared) {
+  return [...images.values()].flatMap((roles) => [...roles.values()])
+    .filter((start): start is Start => !(start instanceof HarborError));
+}
+
+/** What a run of the prepared tasks starts (images.json), sorted. */
+const references = (prepared: Prepared): string[] =>
+  [...new Set(starts(prepared).flatMap(({ reference }) => reference ?? []))].sort(byCodePoint);
+
+/** Under --offline every image must be here already. */
+async function refuseMissing(
+  prepared: Prepared,
+  provider: SandboxProvider | undefined,
+  signal: AbortSignal,
+): Promise<void> {
+  const missing: Record<string, string> = {};
+  for (const { name, error } of prepared.failures) missing[name] = error.message;
+  const looked = new Set<string>();
+  for (const start of starts(prepared)) {
+    const { source } = start.need();
+    if (source.kind !== "named" || looked.has(source.reference)) continue;
+    looked.add(source.reference);
+    const names = [source.reference, ...source.aliases ?? []];
+    let here = false;
+    for (const name of names) here ||= await provider?.local?.(name, signal) !== undefined;
+    if (!here) missing[source.reference] = `${source.reference} is not on this machine`;
+  }
+  if (Object.keys(missing).length > 0) throw offlineRefusal(missing);
+}
+
+const PULLS_TOGETHER = 2;
+
+/** Our own sandbox starts from our own store: what is not there yet is brought now, while there is a network. */
+async function pullAll(prepared: Prepared, setup: ImageSetup, ctx: Context, emit: Parameters<typeof pullImage>[3]) {
+  const wanted = references(prepared).filter((reference) => !reference.startsWith("hb__"));
+  await pool(wanted, PULLS_TOGETHER, async (reference) => {
+    if (await setup.store.find(reference, setup.platform) !== undefined) return;
+    await pullImage(reference, setup, ctx.signal, emit);
+  }, ctx.signal);
+  ctx.signal.throwIfAborted();
+}
+
+const line = ({ reference, how, tasks }: Done): string => `${reference}\t${how}\t${tasks.length}`;
+const json = (value: unknown): string => JSON.stringify(value, null, 2) + "\n";
