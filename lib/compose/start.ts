@@ -122,9 +122,7 @@ class Starting {
   async end(): Promise<void> {
     this.#over.abort();
     await saveLogs(this.#services, this.request.logs);
-    const quietly = (thing: AsyncDisposable | undefined) => thing?.[Symbol.asyncDispose]().then(undefined, () => {});
-    await quietly(this.#main);
-    await quietly(this.group);
+    await this.group[Symbol.asyncDispose]().then(undefined, () => {});
     await rm(this.request.scratch, { recursive: true, force: true });
   }
 

@@ -24,6 +24,7 @@ import {
 } from "../report/summary.ts";
 import type { Prepared } from "../images/prepare.ts";
 import type { Clock } from "../runtime/clock.ts";
+import { Gate } from "../runtime/pool.ts";
 import type { Owner } from "../sandbox/owner.ts";
 import type { SandboxProvider } from "../sandbox/provider.ts";
 import type { Task } from "../task/task.ts";
@@ -278,6 +279,9 @@ function* materialized(tasks: readonly PlannedTask[], repeats: number, rows: Row
 
 const json = (value: unknown): string => JSON.stringify(value, null, 2) + "\n";
 
+/** Members of groups that are started at once: engines answer more of them no sooner, and some deadlock (F5, F6). */
+const GROUP_STARTS = 4;
+
 function scheduleDeps(desk: Desk, provider: SandboxProvider, images: PreparedImages): ScheduleDeps {
   const { run, deps, rows, store } = desk;
   const { agent, settings, concurrency, keepFailed, hide } = run;
@@ -289,6 +293,9 @@ function scheduleDeps(desk: Desk, provider: SandboxProvider, images: PreparedIma
     emit,
     owner,
     imageOf: (task) => Promise.resolve().then(() => images.of(task)),
+    composeOf: () => null,
+    startGate: new Gate(GROUP_STARTS),
+    scratch,
     copies: new TaskCopies({ scratch, digestOf, ignored, withSolution: agent.needsSolution }),
     settings,
     rows,

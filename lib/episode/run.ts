@@ -4,6 +4,8 @@
  *
  * Only the end of the whole run is thrown (the attempt is owed again), save when the verdict is already known.
  */
+import { existsSync } from "node:fs";
+import { join } from "node:path";
 import { messageOf } from "../errors.ts";
 import type { Agent, AgentOutcome, ModelResponse } from "../agent/agent.ts";
 import { plainResponse } from "../agent/response.ts";
@@ -12,6 +14,7 @@ import { isSecretName, Redactor } from "../rollouts/redact.ts";
 import type { RowMaker } from "../rollouts/rows.ts";
 import type { Outcome } from "../rollouts/schema.ts";
 import type { Clock } from "../runtime/clock.ts";
+import type { Gate } from "../runtime/pool.ts";
 import { randomWord } from "../runtime/random.ts";
 import { quoted } from "../runtime/runner.ts";
 import type { Owner } from "../sandbox/owner.ts";
@@ -20,6 +23,7 @@ import { resolveTemplates, template } from "../task/env.ts";
 import type { Task } from "../task/task.ts";
 import { verify } from "../verifier/run.ts";
 import { trajectoryOf } from "../verifier/trajectory.ts";
+import { type ComposeStart, type Opened, openTask } from "./compose.ts";
 import type { TaskCopies, TaskCopy } from "./copies.ts";
 import { withEvidence } from "../sandbox/evidence.ts";
 import { endsRun, EpisodeFailure, type Stage, toFailure } from "./failures.ts";
@@ -37,6 +41,12 @@ export interface EpisodeDeps {
   owner: Owner;
   /** The image of a task; shared by all who wait for it. */
   imageOf(task: Task, signal: AbortSignal): Promise<PreparedImage>;
+  /** Its Compose file with the images of all services; null for a task without one. */
+  composeOf(task: Task): ComposeStart | null;
+  /** How many members of groups are started at once. */
+  startGate: Gate;
+  /** Private folder of the run. */
+  scratch: string;
   copies: TaskCopies;
   settings: EpisodeSettings;
   rows: RowMaker;
@@ -85,11 +95,19 @@ export async function runEpisode(plan: EpisodePlan, deps: EpisodeDeps, signal: A
   try {
     await using taken = await deps.copies.take(plan);
     const spec = await seedSpec(plan, deps, state, cap);
-    await using box = guarded(await deps.provider.open(spec, cap), deps);
-    state.box = box.sandbox;
-    const attempt = { plan, deps, state, redactor, copy: taken.copy, image: spec.image, box: box.sandbox };
+    const [start, copy, trial] = [deps.composeOf(plan.task), taken.copy, trialName(plan.task.id, randomWord(7))];
+    const services = join(deps.logsRoot, `session-${trial}`, "services");
+    const asked = { plan, spec, start, copy, logs: services };
+    const begun = openTask(asked, deps, cap).catch(async (error) => {
+      if (existsSync(services)) await redactor.folder(services);
+      throw error;
+    });
+    await using opened = guarded(await begun, deps);
+    const { box, group } = opened;
+    state.box = box;
+    const attempt = { plan, deps, state, redactor, copy, image: spec.image, box, group, start, trial, services };
     const outcome = redactor.value(await inSandbox(attempt, spec, cap, signal));
-    if (deps.keepFailed && isFailed(outcome)) keep(plan, box.sandbox, deps);
+    if (deps.keepFailed && isFailed(outcome)) keep(plan, box, deps);
     tell(plan, deps, "cleaning");
     return outcome;
   } catch (error) {
@@ -108,6 +126,13 @@ export interface Attempt {
   copy: TaskCopy;
   image: PreparedImage;
   box: Sandbox;
+  /** The sidecars of a Compose task. */
+  group: Opened["group"];
+  start: ComposeStart | null;
+  /** Names this attempt's folder of logs. */
+  trial: string;
+  /** The part of that folder where the output of sidecars goes. */
+  services: string;
 }
 
 /**
@@ -150,15 +175,18 @@ async function inSandbox(
         trajectory: transcript(plan, deps, state, response),
         response,
         entrypoint,
+        services: opened.group?.services ?? new Map(),
       },
       box,
-      { clock, logsRoot: deps.logsRoot, sessionId: trialName(plan.task.id, randomWord(7)), redactor },
+      { clock, logsRoot: deps.logsRoot, sessionId: opened.trial, redactor },
       limit,
     );
+    await lookAround(opened);
     return { kind: "result", row: resultRow(plan, deps, state, { ...agent, response }, verification) };
   } catch (error) {
     signal.throwIfAborted();
     if (endsRun(error)) throw error;
+    await lookAround(opened);
     if (cap.aborted) return failed(plan, deps, state, timedOut());
     if (limit.aborted) {
       const message = `Episode exceeded the time budget of task ${plan.task.id}`;
@@ -167,6 +195,13 @@ async function inSandbox(
     }
     return failed(plan, deps, state, toFailure(await withEvidence(error, opened.box), state.stage));
   }
+}
+
+/** What became of the sidecars goes into the row, what they printed beside its other files. */
+async function lookAround({ group, services, state, redactor }: Attempt): Promise<void> {
+  if (group === null) return;
+  state.notes.push(...await group.lastLook(services));
+  if (existsSync(services)) await redactor.folder(services);
 }
 
 const timedOut = () => new EpisodeFailure("Episode timed out", { stage: null, kind: null, terminal: false });
@@ -220,12 +255,13 @@ function graderIn(task: Task, copy: TaskCopy) {
 }
 
 /** What came from this machine's environment, by name, and what the operator gives every sandbox as a secret. */
-function secretsOf(task: Task, { hostEnv, settings }: EpisodeDeps): Record<string, string> {
+function secretsOf(task: Task, { hostEnv, settings, composeOf }: EpisodeDeps): Record<string, string> {
   const names = [task.environment.env, task.verifier.env, task.solutionEnv].flatMap((table) => Object.values(table))
     .flatMap((value) => template(value)?.name ?? []);
   return Object.fromEntries([
     ...Object.entries(settings.sandbox_env).filter(([name]) => isSecretName(name)),
     ...names.flatMap((name) => (hostEnv[name] === undefined ? [] : [[name, hostEnv[name]]])),
+    ...Object.entries(composeOf(task)?.plan.taken ?? {}),
   ]);
 }
 
@@ -242,9 +278,9 @@ function transcript(plan: EpisodePlan, deps: EpisodeDeps, state: State, response
 }
 
 /** A sandbox whose end is bounded and never hides the outcome: what could not be removed is told, and swept later. */
-function guarded(sandbox: Sandbox, deps: EpisodeDeps): { sandbox: Sandbox } & AsyncDisposable {
+function guarded(opened: Opened, deps: EpisodeDeps): Opened {
   return {
-    sandbox,
+    ...opened,
     async [Symbol.asyncDispose]() {
       const done = new AbortController();
       const late = deps.clock.sleep(deps.settings.cleanup_timeout_seconds * 1000, done.signal).then(
@@ -252,9 +288,9 @@ function guarded(sandbox: Sandbox, deps: EpisodeDeps): { sandbox: Sandbox } & As
         () => {},
       );
       try {
-        await Promise.race([sandbox[Symbol.asyncDispose](), late]);
+        await Promise.race([opened[Symbol.asyncDispose](), late]);
       } catch (error) {
-        const text = `sandbox ${sandbox.id} is left over: ${messageOf(error)}; gym-harbor sandbox gc removes it`;
+        const text = `sandbox ${opened.box.id} is left over: ${messageOf(error)}; gym-harbor sandbox gc removes it`;
         deps.emit({ kind: "warning", text });
       } finally {
         done.abort();

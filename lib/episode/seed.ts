@@ -10,6 +10,7 @@ import type { Running, SandboxSpec } from "../sandbox/provider.ts";
 import { refuseVariables } from "../sandbox/variables.ts";
 import { missingVariables, resolveTemplates } from "../task/env.ts";
 import type { Task } from "../task/task.ts";
+import { asMain, awaitMain, mainOf, mainSpec } from "./compose.ts";
 import { EpisodeFailure } from "./failures.ts";
 import { awaitHealthy, entrypointArgv, failedEntrypoint, startEntrypoint } from "./health.ts";
 import { budgetSec, captureKey, type EpisodePlan } from "./plan.ts";
@@ -38,13 +39,16 @@ export async function seedSpec(
   for (const [where, table] of Object.entries(tables)) {
     refuseVariables(resolveTemplates(table, deps.hostEnv, where), where);
   }
-  const image = await setUp(task, () => deps.imageOf(task, signal));
+  const start = deps.composeOf(task);
+  const prepared = await setUp(task, () => deps.imageOf(task, signal));
+  const image = start === null ? prepared : asMain(prepared, start);
   state.image = image;
+  state.notes.push(...start?.plan.notes ?? []);
   const { environment } = task;
   const { network, limits } = startNeeds(task);
   const lifetimeSec = (budgetSec(task, settings) ?? settings.default_episode_timeout_seconds) +
     settings.sandbox_ttl_slack_s + (image.overlay === undefined ? 0 : environment.build_timeout_sec);
-  return {
+  const spec: SandboxSpec = {
     image,
     owner: deps.owner,
     episode: captureKey(plan),
@@ -63,6 +67,7 @@ export async function seedSpec(
     hide: deps.hide,
     keepable: deps.keepFailed,
   };
+  return start === null ? spec : mainSpec(spec, start);
 }
 
 /** Names the boundary as rows word it. */
@@ -81,7 +86,7 @@ async function setUp<T>(task: Task, step: () => Promise<T>): Promise<T> {
 
 /** What seeding leaves for after the start: uploads, the operator's commands, ENTRYPOINT, health. Most tasks have none. */
 export async function finishSeed(
-  { plan: { task }, copy, deps: { settings, clock }, image, box }: Attempt,
+  { plan: { task }, copy, deps: { settings, clock }, image, box, start }: Attempt,
   signal: AbortSignal,
 ): Promise<Running | null> {
   const deadlineMs = settings.sandbox_setup_timeout_s * 1000;
@@ -100,8 +105,9 @@ export async function finishSeed(
     const message = `Could not set up sandbox for '${task.id}': '${command}' ${end}: ${ending(done.stderr, 600)}`;
     throw new EpisodeFailure(message, { stage: "seed", kind: null, terminal: false });
   }
-  const argv = entrypointArgv(image.entrypoint);
-  const entrypoint = argv === null ? null : await startEntrypoint(argv, image, box, clock, signal);
+  const argv = (start === null ? null : mainOf(start).argv) ?? entrypointArgv(image.entrypoint) ?? [];
+  const entrypoint = argv.length === 0 ? null : await startEntrypoint(argv, image, box, clock, signal);
+  if (start !== null) await awaitMain(start, box, clock, signal);
   if (task.environment.healthcheck !== undefined) {
     await awaitHealthy(task.environment.healthcheck, task.agent.user, box, clock, signal);
   }

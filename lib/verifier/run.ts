@@ -14,6 +14,7 @@ import { headOfFile, tailOfFile } from "../files/ends.ts";
 import { unwritable } from "../files/unwritable.ts";
 import type { Redactor } from "../rollouts/redact.ts";
 import type { Clock } from "../runtime/clock.ts";
+import type { Service } from "../sandbox/group.ts";
 import type { ExecResult, HostTree, Running, Sandbox } from "../sandbox/provider.ts";
 import type { CollectHook, Grader } from "../task/task.ts";
 import { type PythonVerifier, shimFiles } from "./python.ts";
@@ -41,6 +42,8 @@ export interface VerifierRequest {
   response: unknown;
   /** The image's ENTRYPOINT, when one was started. */
   entrypoint: Running | null;
+  /** Sidecars of a Compose task, for hooks of their own. */
+  services: ReadonlyMap<string, Pick<Service, "exec">>;
 }
 
 export interface VerifierDeps {
@@ -94,7 +97,7 @@ export async function verify(
   let ran = false;
   try {
     logs = await sessionFolder(deps);
-    for (const hook of request.hooks) notes.push(...await runHook(hook, box, signal));
+    for (const hook of request.hooks) notes.push(...await runHook(hook, box, request.services, signal));
     const entrypoint = await entrypointFault(request.entrypoint);
     const { trees, script, carriageReturns } = await stage(request, box.workdir, logs);
     const result = await box.exec({
@@ -150,19 +153,28 @@ async function sessionFolder(deps: VerifierDeps): Promise<string> {
   }
 }
 
-/** A hook that fails is a note, never a failure (episodes §3.5). */
-async function runHook(hook: CollectHook, box: Sandbox, signal: AbortSignal): Promise<string[]> {
-  const what = `[[verifier.collect]] '${beginning(hook.command, 80)}'`;
-  if (hook.service !== "main") return [`${what}: there is no service ${hook.service}`];
+/** A hook that fails is a note, never a failure (episodes §3.5). Sidecars have a `sh` at best. */
+async function runHook(
+  hook: CollectHook,
+  box: Sandbox,
+  services: VerifierRequest["services"],
+  signal: AbortSignal,
+): Promise<string[]> {
+  const inMain = hook.service === "main";
+  const what = `[[verifier.collect]] '${beginning(hook.command, 80)}'${inMain ? "" : ` in ${hook.service}`}`;
+  const place = inMain ? box : services.get(hook.service);
+  if (place === undefined) return [`${what}: there is no service ${hook.service}`];
   const deadlineMs = hook.timeout_sec * 1000 + HOOK_GRACE_MS;
-  const result = await box.exec({
-    run: { script: hook.command },
-    purpose: "verifier",
-    user: hook.user,
-    deadlineMs,
-  }, signal);
-  if (result.ended === "deadline") return [`${what} ran past ${hook.timeout_sec} s`];
-  return result.exitCode === 0 ? [] : [`${what} exited with ${result.exitCode}: ${ending(result.stderr, 200)}`];
+  const run = inMain ? { script: hook.command } : { argv: ["sh", "-c", hook.command] };
+  try {
+    const result = await place.exec({ run, purpose: "verifier", user: hook.user, deadlineMs }, signal);
+    if (result.ended === "deadline") return [`${what} ran past ${hook.timeout_sec} s`];
+    return result.exitCode === 0 ? [] : [`${what} exited with ${result.exitCode}: ${ending(result.stderr, 200)}`];
+  } catch (error) {
+    signal.throwIfAborted();
+    if (inMain || !(error instanceof HarborError)) throw error;
+    return [`${what} could not run: ${messageOf(error)}`]; // a sidecar that is gone is no fault of the agent's sandbox
+  }
 }
 
 interface Stage {

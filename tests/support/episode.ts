@@ -8,6 +8,7 @@ import { episodeSettings } from "../../lib/episode/settings.ts";
 import type { Event } from "../../lib/events.ts";
 import { imageNeedOf } from "../../lib/images/plan.ts";
 import { RowMaker } from "../../lib/rollouts/rows.ts";
+import { Gate } from "../../lib/runtime/pool.ts";
 import { systemClock } from "../../lib/runtime/clock.ts";
 import { thisOwner } from "../../lib/sandbox/owner.ts";
 import type { Task } from "../../lib/task/task.ts";
@@ -41,6 +42,9 @@ export function episodeDeps(
     clock: systemClock,
     owner: thisOwner("testtest"),
     imageOf: (task) => provider.prepare(imageNeedOf(task)),
+    composeOf: () => null,
+    startGate: new Gate(4),
+    scratch: join(root, "scratch"),
     copies: new TaskCopies({
       scratch: join(root, "scratch"),
       digestOf: () => Promise.resolve(digestNow),

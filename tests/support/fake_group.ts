@@ -26,6 +26,7 @@ export class FakeGroup implements Group {
   readonly specs = new Map<string, ServiceSpec>();
   opened: GroupSpec | undefined;
   main: { spec: SandboxSpec; member: MemberSpec } | undefined;
+  #box: Sandbox | undefined;
 
   constructor(
     private readonly behaviours: Record<string, Behaviour> = {},
@@ -51,12 +52,12 @@ export class FakeGroup implements Group {
   async openMain(spec: SandboxSpec, member: MemberSpec, signal: AbortSignal): Promise<Sandbox> {
     this.log.push("start main");
     this.main = { spec, member };
-    return await this.openSandbox(spec, signal);
+    return this.#box = await this.openSandbox(spec, signal);
   }
 
-  [Symbol.asyncDispose](): Promise<void> {
+  async [Symbol.asyncDispose](): Promise<void> {
     this.log.push("dispose");
-    return Promise.resolve();
+    await this.#box?.[Symbol.asyncDispose]();
   }
 }
 
