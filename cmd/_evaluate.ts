@@ -135,7 +135,11 @@ async function evaluated(
           records: recordFacts(target.datasetFolder),
         }),
     },
-    episodeDeps(ctx, sandboxes, input, { setup: given.images, logs: join(paths.folder, "builds") }),
+    episodeDeps(ctx, sandboxes, input, {
+      setup: given.images,
+      logs: join(paths.folder, "builds"),
+      composeOverlays: [],
+    }),
     ctx.signal,
   );
 }
@@ -144,7 +148,7 @@ function episodeDeps(
   ctx: Context,
   sandboxes: RunSandboxes,
   input: RunInput,
-  images: Pick<PrepareRequest, "setup" | "logs">,
+  images: Pick<PrepareRequest, "setup" | "logs" | "composeOverlays">,
 ): EvaluationDeps {
   const { emit, scratch } = sandboxes;
   const folder = input.target.datasetFolder;
@@ -155,7 +159,11 @@ function episodeDeps(
     owner: sandboxes.owner,
     scratch: sandboxes.scratch,
     prepare(tasks, provider) {
-      const sandbox = { sandbox: provider.name, provider: () => Promise.resolve(provider) };
+      const sandbox = {
+        sandbox: provider.name,
+        provider: () => Promise.resolve(provider),
+        groupLacks: provider.groupLacks,
+      };
       return prepareImages({ tasks, folder, emit, scratch, ...sandbox, ...images }, ctx);
     },
     offline: images.setup.offline,

@@ -3,12 +3,15 @@ import { createHash } from "node:crypto";
 import { accessSync, constants, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { chooseBuilder } from "../providers/builders/mod.ts";
+import { readCompose } from "../lib/compose/mod.ts";
 import type { Context } from "../lib/context.ts";
 import { HarborError } from "../lib/errors.ts";
 import type { Emit } from "../lib/events.ts";
 import type { BuilderOptions } from "../lib/images/builder.ts";
+import { imageName } from "../lib/images/plan.ts";
 import { type Prepared, prepareOnHost, prepareTasks } from "../lib/images/prepare.ts";
 import { Records } from "../lib/images/record_files.ts";
+import type { MemberFeature } from "../lib/sandbox/group.ts";
 import { LOCK_SUFFIX, scratchRoot } from "../lib/sandbox/scratch.ts";
 import type { ImageNeed, SandboxProvider } from "../lib/sandbox/provider.ts";
 import type { Task } from "../lib/task/task.ts";
@@ -28,6 +31,10 @@ export interface PrepareRequest {
   scratch: string;
   /** Folder of build logs. */
   logs: string;
+  /** Compose files that go over every task's own, absolute. */
+  composeOverlays: readonly string[];
+  /** What the sandbox's groups cannot give; undefined where no sandbox was chosen yet. */
+  groupLacks: readonly MemberFeature[] | undefined;
 }
 
 /** Throws as prepareTasks(). */
@@ -46,6 +53,15 @@ export function prepareImages(request: PrepareRequest, ctx: Context): Promise<Pr
     ? (hash: string) => join(folder, ".gym-harbor", `build-${hash}.lock`)
     : (hash: string) => join(scratchRoot(env), `build-${storeKey(env)}-${hash}${LOCK_SUFFIX}`);
   return prepareTasks(tasks, {
+    compose: (task) =>
+      readCompose({
+        task,
+        taskImage: imageName(task.contextHash!),
+        hostEnv: env,
+        overlays: request.composeOverlays,
+        platform: setup.platform,
+        lacks: request.groupLacks,
+      }),
     clock,
     emit,
     options,

@@ -74,6 +74,8 @@ export async function run(options: Options, ctx: Context): Promise<number> {
       emit: view.emit,
       scratch: sandboxes.scratch,
       logs: `${paths.folder}/builds`,
+      composeOverlays: [],
+      groupLacks: undefined,
     }, ctx);
     const skipped = { ...input.unloadable, ...leftOut(prepared) };
     await store.write(paths.skipped, json(skipped));

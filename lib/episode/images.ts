@@ -3,8 +3,10 @@
  * leaves its task out; an image that cannot be had fails its tasks' episodes and nobody else's. Every answer is kept for
  * the run.
  */
+import { type ComposePlan, type ResolvedGroup, resolveServices } from "../compose/mod.ts";
 import { HarborError, isAbort } from "../errors.ts";
 import type { Emit } from "../events.ts";
+import { serviceRole } from "../images/compose.ts";
 import type { Prepared, PreparedStart } from "../images/prepare.ts";
 import type { Clock } from "../runtime/clock.ts";
 import { pool } from "../runtime/pool.ts";
@@ -17,6 +19,8 @@ export interface PreparedImages {
    * like for one that could not be had.
    */
   of(task: Task, role?: string): PreparedImage;
+  /** The Compose file of a task and what a group starts for it; null for a task without one. */
+  composeOf(task: Task): { plan: ComposePlan; group: ResolvedGroup } | null;
   /** Task id → why it cannot run on this sandbox. */
   refused: Record<string, string>;
   /** Task id → why the image that it wants built could not be: its episodes fail at seed, and skipped.json says why. */
@@ -32,6 +36,7 @@ export const NO_IMAGES: PreparedImages = {
   of(task) {
     throw new HarborError("image.failed", `the image of ${task.id} was not prepared`);
   },
+  composeOf: () => null,
   refused: {},
   unbuilt: {},
   references: [],
@@ -56,6 +61,7 @@ export async function takeUpImages(
   signal: AbortSignal,
 ): Promise<PreparedImages> {
   const answers = new Map<string, Map<string, PreparedImage | HarborError>>();
+  const groups = new Map<string, { plan: ComposePlan; group: ResolvedGroup }>();
   const refused: Record<string, string> = { ...prepared.refused };
   const missing: Record<string, string> = {};
   const left = tasks.filter(({ id }) => !Object.hasOwn(refused, id));
@@ -84,6 +90,12 @@ export async function takeUpImages(
       if (LEAVES_OUT.includes(answer.code)) refused[task.id] ??= answer.message;
       else missing[nameOf(start, answer)] ??= answer.message;
     }
+    const plan = prepared.compose.get(task.id);
+    if (plan !== undefined && refused[task.id] === undefined) {
+      const group = groupOf(plan, mine, provider);
+      if (group instanceof HarborError) refused[task.id] = group.message;
+      else if (group !== undefined) groups.set(task.id, { plan, group });
+    }
     done++;
     const failure = [...mine.values()].find((answer) => answer instanceof HarborError);
     if (failure !== undefined) tell(task, failure.message.split("\n", 1)[0]!);
@@ -99,6 +111,7 @@ export async function takeUpImages(
       if (answer instanceof HarborError) throw answer;
       return answer;
     },
+    composeOf: (task) => groups.get(task.id) ?? null,
     refused,
     unbuilt: Object.fromEntries(
       prepared.failures.filter(({ kind }) => kind === "build")
@@ -109,6 +122,29 @@ export async function takeUpImages(
     ].sort(),
     missing,
   };
+}
+
+/** What a group starts; why it cannot, or undefined while an image is missing: that is the task's failure then. */
+function groupOf(
+  plan: ComposePlan,
+  images: ReadonlyMap<string, PreparedImage | HarborError>,
+  provider: SandboxProvider,
+): ResolvedGroup | HarborError | undefined {
+  if (plan.needsGroup && provider.openGroup === undefined) {
+    return new HarborError("task.unsupported", `--sandbox ${provider.name} has no groups: a Compose task needs one`);
+  }
+  const byService: Record<string, PreparedImage> = {};
+  for (const { name } of plan.services) {
+    const image = images.get(serviceRole(name));
+    if (image === undefined || image instanceof HarborError) return undefined;
+    byService[name] = image;
+  }
+  try {
+    return resolveServices(plan, byService);
+  } catch (error) {
+    if (error instanceof HarborError) return error;
+    throw error;
+  }
 }
 
 /** The image as its user knows it. */

@@ -56,7 +56,8 @@ export function collectBuilds(
   const found = new Map<string, { build: Build; inputs: BuildInputs }>();
   const refused: Record<string, string> = {};
   for (const { taskId, builds } of [...wanted].sort((a, b) => byCodePoint(a.taskId, b.taskId))) {
-    const mine = builds.map((plan) => {
+    const distinct = new Map(builds.map((plan) => [plan.name, plan]));
+    const mine = Array.from(distinct.values(), (plan) => {
       const inputs = inputsOf(plan, taskId, platform);
       return { plan, inputs, digest: inputsDigest(inputs.folder, inputs.settings) };
     });

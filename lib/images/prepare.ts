@@ -3,21 +3,28 @@
  * Afterwards everything that a run needs to know about its images is on disk, and the next prepare asks nobody.
  */
 import { readFileSync } from "node:fs";
+import type { ComposePlan, ComposeReading } from "../compose/mod.ts";
 import { contextHash } from "../digest/context.ts";
 import { errno, HarborError } from "../errors.ts";
 import type { Task } from "../task/task.ts";
 import { type Build, type BuildDeps, type BuildOutcomes, collectBuilds, haveBuilds } from "./builds.ts";
+import { composeImages } from "./compose.ts";
 import { type Configurations, type ConfigurationSources, readConfigurations, type Wanted } from "./configurations.ts";
 import { type BuildOptions, platformOfOptions } from "./options.ts";
 import { mainImage, type Origin, type PlanOptions, type TaskImage, verifierImages } from "./plan.ts";
 import { COMPOSE_IMAGES, withRecords } from "./records.ts";
 import { hostStart, type Start, startOf } from "./start.ts";
 
-export interface PrepareDeps extends BuildDeps, Pick<ConfigurationSources, "local" | "registry" | "fetch"> {}
+export interface PrepareDeps extends BuildDeps, Pick<ConfigurationSources, "local" | "registry" | "fetch"> {
+  /** Reads the Compose file of a task whose image mode is `compose`. */
+  compose(task: Task): ComposeReading;
+}
 
 export interface Prepared {
   /** By task id: what each of its images is started from, by role; an error for one that cannot be had. */
   images: Map<string, Map<string, PreparedStart>>;
+  /** Compose files as they were read, by task id. */
+  compose: Map<string, ComposePlan>;
   /** Task id → why it is left out before anything was tried. */
   refused: Record<string, string>;
   /** Failed builds and configurations, once each, with the tasks they concern. */
@@ -47,17 +54,20 @@ export interface Done {
  * nobody can, the abort, and faults of our own. An image that cannot be had is no exception: it is in the answer.
  */
 export async function prepareTasks(tasks: readonly Task[], deps: PrepareDeps, signal: AbortSignal): Promise<Prepared> {
-  const plan = planTasks(tasks, deps.options);
-  const { builds, refused } = collectBuilds(buildsIn(plan), platformOfOptions(deps.options));
+  const { planned, compose, refused: unread } = planTasks(tasks, deps.options, deps.compose);
+  for (const [task, { warnings }] of compose) {
+    for (const text of warnings) deps.emit({ kind: "warning", text, task });
+  }
+  const { builds, refused: unlike } = collectBuilds(buildsIn(planned), platformOfOptions(deps.options));
   const built = await haveBuilds(builds, deps, signal);
-  const configurations = await configurationsOf(plan, deps, signal);
-  return settled(plan, { builds, refused, built, configurations });
+  const configurations = await configurationsOf(planned, deps, signal);
+  return { ...settled(planned, { builds, refused: { ...unread, ...unlike }, built, configurations }), compose };
 }
 
 /** For `host`, which applies a Dockerfile to this machine's own root: nothing is asked or recorded. */
 export function prepareOnHost(tasks: readonly Task[]): Prepared {
   const images = new Map(tasks.map((task) => [task.id, new Map([["main", hostStart(task)]])]));
-  return { images, refused: {}, failures: [], done: [] };
+  return { images, compose: new Map(), refused: {}, failures: [], done: [] };
 }
 
 interface Planned {
@@ -65,14 +75,39 @@ interface Planned {
   images: TaskImage[];
 }
 
-/** Every image that a run of the task starts. */
-export function planTasks(tasks: readonly Task[], { force }: Pick<BuildOptions, "force">): Planned[] {
+interface Plan {
+  planned: Planned[];
+  compose: Map<string, ComposePlan>;
+  /** Task id → why its Compose file was refused. */
+  refused: Record<string, string>;
+}
+
+/** Every image that a run of the tasks starts. */
+export function planTasks(
+  tasks: readonly Task[],
+  { force }: Pick<BuildOptions, "force">,
+  readCompose: (task: Task) => ComposeReading,
+): Plan {
   const options: PlanOptions = {
     force,
     read: textOf,
     hash: (folder, image) => contextHash(folder, { ...(image !== undefined && { dockerImage: image }) }),
   };
-  return tasks.map((task) => ({ task, images: [mainImage(task, options), ...verifierImages(task, options)] }));
+  const plan: Plan = { planned: [], compose: new Map(), refused: {} };
+  for (const task of tasks) {
+    let agentSide: TaskImage[] = [];
+    if (task.image.mode === "compose") {
+      const reading = readCompose(task);
+      if (!reading.ok) {
+        plan.refused[task.id] = reading.reason;
+        continue;
+      }
+      plan.compose.set(task.id, reading.plan);
+      agentSide = composeImages(task, reading.plan, options);
+    } else agentSide = [mainImage(task, options)];
+    plan.planned.push({ task, images: [...agentSide, ...verifierImages(task, options)] });
+  }
+  return plan;
 }
 
 function textOf(path: string): string | undefined {
@@ -117,7 +152,10 @@ interface Findings {
   configurations: Configurations;
 }
 
-function settled(plan: readonly Planned[], { builds, refused, built, configurations }: Findings): Prepared {
+function settled(
+  plan: readonly Planned[],
+  { builds, refused, built, configurations }: Findings,
+): Omit<Prepared, "compose"> {
   const left = plan.filter(({ task }) => !Object.hasOwn(refused, task.id));
   const images = new Map(left.map(({ task, images: all }) => [
     task.id,

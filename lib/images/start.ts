@@ -35,7 +35,7 @@ export function startOf(
       if (record === undefined) return configurations.failed.get(origin.reference)!;
       const finish = origin.kind === "service"
         ? (image: PreparedImage) => ({ ...image, config: record.config })
-        : (image: PreparedImage) => withDockerfile(image, origin.changes, record.config);
+        : (image: PreparedImage) => withDockerfile({ ...image, config: record.config }, origin.changes, record.config);
       return { ...starting(task, namedSource(record.image, origin.reference, record)), finish };
     }
     case "build": {
