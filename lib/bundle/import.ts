@@ -2,9 +2,9 @@
  * The images of a bundle onto a machine: into an engine by its own load, or into a store of ours. What is there already
  * is left alone, so an import that was cut off is simply run again. The bundle itself is only read.
  */
-import { closeSync, openSync, readSync } from "node:fs";
 import { HarborError } from "../errors.ts";
 import type { SandboxProvider } from "../sandbox/provider.ts";
+import { copyImage } from "../store/copy.ts";
 import type { ImageStore, StoredImage } from "../store/store.ts";
 import type { Bundle, BundleImage } from "./schema.ts";
 
@@ -58,28 +58,7 @@ export function intoStore(own: ImageStore, from: ImageStore): TakeImage {
   return async (image, stored, signal) => {
     const found = await Promise.all(image.refs.map((ref) => own.find(ref, stored.platform)));
     if (found.every((one) => one?.config.digest === image.config_digest)) return "there";
-    for (const blob of [stored.config, ...stored.layers]) {
-      await own.take(blob, (offset) => Promise.resolve(bytesOf(from.blobPath(blob.digest), offset)), signal);
-    }
-    const { manifest, indexDigest } = stored;
-    await own.add({ manifest, manifestBytes: from.readBlob(manifest.digest), indexDigest }, image.refs);
+    await copyImage(stored, from, own, image.refs, signal);
     return "taken";
   };
-}
-
-const CHUNK = 1 << 20;
-
-async function* bytesOf(path: string, offset: number): AsyncGenerator<Uint8Array> {
-  const file = openSync(path, "r");
-  try {
-    for (let at = offset;;) {
-      const chunk = new Uint8Array(CHUNK);
-      const got = readSync(file, chunk, 0, chunk.length, at);
-      if (got === 0) return;
-      at += got;
-      yield await Promise.resolve(chunk.subarray(0, got));
-    }
-  } finally {
-    closeSync(file);
-  }
 }
