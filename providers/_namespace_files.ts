@@ -377,14 +377,26 @@ class Outgoing {
   }
 }
 
-/** Where a folder is created with its parents, as root: the working directory of a task. */
-export function makeFolder(root: string, path: string): "made" | "there" {
+/**
+ * Makes a folder with its parents, as root: the working directory of a task. Links among the parents are followed as the
+ * sandbox's programs would. Returns the paths of new folders, parents first.
+ */
+export function makeFolder(root: string, path: string): string[] {
+  if (isFolder(root, path)) return [];
+  const parts = path.split("/").filter((part) => part !== "" && part !== ".");
+  const paths = parts.map((_, at) => `/${parts.slice(0, at + 1).join("/")}`);
+  const made = paths.filter((one) => !isFolder(root, one));
+  inFolder(root, path, { make: true, links: "follow" }, () => {});
+  return made;
+}
+
+/** Whether a folder stands at `path`, links followed as the sandbox's programs would. */
+export function isFolder(root: string, path: string): boolean {
   try {
     inFolder(root, path, { make: false, links: "follow" }, () => {});
-    return "there";
+    return true;
   } catch (error) {
-    if (errno(error) !== "ENOENT") throw error;
-    inFolder(root, path, { make: true, links: "follow" }, () => {});
-    return "made";
+    if (["ENOENT", "ENOTDIR", "ELOOP"].includes(errno(error) ?? "")) return false;
+    throw error;
   }
 }

@@ -9,7 +9,7 @@ import { Readable } from "node:stream";
 import { errno, HarborError, messageOf } from "../lib/errors.ts";
 import { unpackInto } from "../lib/files/tar.ts";
 import { HeadTail } from "../lib/runtime/head_tail.ts";
-import type { Started } from "../lib/runtime/runner.ts";
+import { shellQuote, type Started } from "../lib/runtime/runner.ts";
 import { type Owner, startTime } from "../lib/sandbox/owner.ts";
 import type {
   Alive,
@@ -27,7 +27,7 @@ import { type Groups, removeGroups, removeGroupsNow } from "./_namespace_limits.
 import { PATH } from "./_namespace_machine.ts";
 import { type Network as HeldNetwork, proxyEnv } from "./_namespace_networks.ts";
 import { removeBaseNow } from "./_namespace_state.ts";
-import { collectFile, download, makeFolder, putTree } from "./_namespace_files.ts";
+import { collectFile, download, isFolder, makeFolder, putTree } from "./_namespace_files.ts";
 import { type Account, accountOf, rootEnterArgv } from "./_namespace_init.ts";
 import { CONTROL, type Layer, type MountPlan } from "./_namespace_mounts.ts";
 import type { OpenRequest } from "./_namespace_open.ts";
@@ -114,7 +114,7 @@ export class NamespaceSandbox implements Sandbox {
     const { spec } = this.request;
     if (spec.setup !== undefined) await this.#seedScript(spec.setup, signal);
     const made = await this.#inside(() => Promise.resolve(makeFolder(this.#root, this.workdir)));
-    if (made === "there") return;
+    if (made.length === 0) return;
     const user = this.#userOf(undefined);
     if (user !== undefined) await this.#seedScript(`chown ${user.uid}:${user.gid} -- "$GYM_WORKDIR"`, signal);
   }
@@ -133,7 +133,11 @@ export class NamespaceSandbox implements Sandbox {
     throw new HarborError("sandbox.failed", `The sandbox's setup failed: ${why}${said(done.stderr)}`);
   }
 
-  async exec(command: Command, signal: AbortSignal): Promise<ExecResult> {
+  /** `onOutput` sees both streams as they arrive. */
+  async exec(
+    command: Command & { onOutput?: (chunk: Uint8Array) => void },
+    signal: AbortSignal,
+  ): Promise<ExecResult> {
     const begun = this.request.clock.ticks();
     const kills = this.#oomKills();
     await this.#carryIn(command, signal);
@@ -146,6 +150,7 @@ export class NamespaceSandbox implements Sandbox {
       purpose: command.purpose,
       deadlineMs: command.deadlineMs,
       keepBytes: command.keepBytes ?? 1024 * 1024,
+      ...(command.onOutput !== undefined && { onOutput: command.onOutput }),
     }, signal);
     const collected: Record<string, Collected> = {};
     for (const { path, maxBytes } of command.collect ?? []) collected[path] = await this.#collect(path, maxBytes);
@@ -278,9 +283,19 @@ export class NamespaceSandbox implements Sandbox {
     return (this.#closed ??= this.#close());
   }
 
-  /** Folders as root, links followed as its programs would. */
-  makeFolders(paths: readonly string[]): void {
-    for (const path of paths) makeFolder(this.#root, path);
+  /** Folders with their parents, links followed as its programs would; new ones belong to `user` ("" is root). */
+  async makeFolders(paths: readonly string[], user: string, signal: AbortSignal): Promise<void> {
+    const account = user === "" ? undefined : this.#userOf(user);
+    for (const path of paths) {
+      const made = await this.#inside(() => Promise.resolve(makeFolder(this.#root, path)));
+      if (account === undefined || made.length === 0) continue;
+      const words = made.map(shellQuote).join(" ");
+      await this.#seedScript(`chown ${account.uid}:${account.gid} -- ${words}`, signal);
+    }
+  }
+
+  isFolder(path: string): boolean {
+    return isFolder(this.#root, path);
   }
 
   /** Ends it and moves what it wrote to a folder beside it; undefined where writes do not lie on disk. */

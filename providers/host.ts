@@ -27,7 +27,8 @@ import type {
   SweepReport,
 } from "../lib/sandbox/provider.ts";
 import { scratchRoot } from "../lib/sandbox/scratch.ts";
-import { applySteps, type HostImage, prepareImage } from "./_host_dockerfile.ts";
+import { applySteps } from "./_build_steps.ts";
+import { applyRequest, type HostImage, prepareImage } from "./_host_dockerfile.ts";
 import { hostRootfs, makeSkeleton } from "./_host_layout.ts";
 import { lookAtView } from "./_host_look.ts";
 import { findPrivate, hiddenBelow, homesOf, makeMask, type Mask } from "./_host_private.ts";
@@ -111,7 +112,7 @@ export class HostProvider implements SandboxProvider {
     const { layers, steps, deadlineMs } = spec.image.handle as HostImage;
     const box = await this.#openBox(spec, signal, layers);
     try {
-      await applySteps(box, steps, spec.episode, deadlineMs, this.deps.clock, signal);
+      await applySteps(box, steps, applyRequest(spec.episode, deadlineMs, this.deps.clock), signal);
       return box;
     } catch (error) {
       await box[Symbol.asyncDispose]();

@@ -4,7 +4,9 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { after, test } from "node:test";
 import { HarborError } from "../../lib/errors.ts";
-import { type HostPlan, planDockerfile, type Step } from "../../providers/_host_dockerfile_plan.ts";
+import type { Step } from "../../providers/_build_plan.ts";
+import { placed } from "../../providers/_build_steps.ts";
+import { type HostPlan, planDockerfile } from "../../providers/_host_dockerfile_plan.ts";
 import { withoutInstalls } from "../../providers/_host_installs.ts";
 
 const context = mkdtempSync(join(tmpdir(), "host-context-"));
@@ -17,7 +19,9 @@ writeFileSync(join(context, ".dockerignore"), "# comment\n**/*.log\n!keep.log\n"
 
 const plan = (lines: string, run: "all" | "no-install" | "skip" = "no-install"): HostPlan =>
   planDockerfile({ taskId: "t", text: `FROM python:3.12\n${lines}\n`, context, run });
-const copied = (step: Step | undefined): string[] => (step?.kind === "copy" ? step.files.map(({ to }) => to) : []);
+const files = (step: Step | undefined) =>
+  step?.kind === "copy" ? placed(step, (path) => ["/w", "/usr"].includes(path)) : [];
+const copied = (step: Step | undefined): string[] => files(step).map(({ to }) => to);
 const refused = (code: string, message: RegExp) => (error: unknown): boolean =>
   error instanceof HarborError && error.code === code && message.test(error.message);
 
@@ -28,7 +32,11 @@ test("planDockerfile() follows WORKDIR, ENV, ARG and USER with expansion", () =>
   assert.equal(made.env.A, "x");
   assert.match(made.env.PATH!, /^\/opt\/bin:\/usr\/local\/sbin:/);
   assert.equal("V" in made.env, false);
-  assert.deepEqual(made.steps, [{ kind: "folder", path: "/srv" }, { kind: "folder", path: "/srv/app-3" }]);
+  assert.deepEqual(made.steps, [{ kind: "folder", path: "/srv", user: "" }, {
+    kind: "folder",
+    path: "/srv/app-3",
+    user: "",
+  }]);
   assert.match(made.notes.join(), /FROM python:3.12 is not used/);
 });
 
@@ -36,11 +44,11 @@ const COPIES: [string, string, string[]][] = [
   ["a file to a name", "COPY a.txt /x/y.txt", ["/x/y.txt"]],
   ["a file to a folder by its slash", "COPY a.txt /x/", ["/x/a.txt"]],
   ["a file to a folder that WORKDIR made", "WORKDIR /w\nCOPY a.txt /w", ["/w/a.txt"]],
-  ["a file to a folder of this machine", "COPY a.txt /usr", ["/usr/a.txt"]],
+  ["a file to a folder that stands there", "COPY a.txt /usr", ["/usr/a.txt"]],
   ["a file to the working directory", "WORKDIR /w\nCOPY a.txt .", ["/w/a.txt"]],
   ["several files", "COPY a.txt b.txt /x", ["/x/a.txt", "/x/b.txt"]],
   ["a pattern", "COPY *.txt /x/", ["/x/a.txt", "/x/b.txt"]],
-  ["the contents of a folder", "COPY app /x", ["/x", "/x/main.py", "/x/sub", "/x/sub/data.txt"]],
+  ["the contents of a folder", "COPY app /x", ["/x/main.py", "/x/sub", "/x/sub/data.txt"]],
   ["what .dockerignore takes back", "COPY keep.log /x/", ["/x/keep.log"]],
   ["JSON words", 'COPY ["a.txt", "/x y/"]', ["/x y/a.txt"]],
   ["a source that climbs stays in the context", "COPY ../a.txt /x/", ["/x/a.txt"]],
@@ -57,7 +65,7 @@ test("planDockerfile() keeps owner and mode of COPY and expands a heredoc unless
   assert.deepEqual(step?.kind === "copy" && [step.owner, step.mode], ["a:b", "755"]);
   const text = (lines: string) => {
     const [one] = plan(`ENV V=1\n${lines}`).steps;
-    const from = one?.kind === "copy" ? one.files[0]!.from : undefined;
+    const from = files(one)[0]?.from;
     return from !== undefined && "data" in from ? from.data : undefined;
   };
   assert.equal(text("COPY <<EOF /x\n$V ${V}\nEOF"), "1 1\n");
