@@ -8,7 +8,7 @@
  */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { existsSync, readFileSync } from "node:fs";
+import { cpSync, existsSync, readFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
@@ -48,9 +48,15 @@ if (folder === undefined) {
       started ??= new Map(chosen.map((one) => [one.path, pool(() => validateOne(one, sandbox))]));
       return started.get(truth.path)!;
     };
+    // A copy: prepare records images beside the tasks.
+    const copied = (truth: Truth, on: SandboxName): string => {
+      const to = output.join("tasks", on, truth.path);
+      cpSync(join(folder, truth.path), to, { recursive: true, verbatimSymlinks: true, preserveTimestamps: true });
+      return to;
+    };
     const validateOne = (truth: Truth, on: SandboxName): Promise<RunFiles> =>
       validate(
-        join(folder, truth.path),
+        copied(truth, on),
         output.join(`${on}-${truth.path.replaceAll("/", "__")}`, "rollouts.jsonl"),
         ["--sandbox", on],
         { timeoutMs: ONE_TASK_MS, env: placeholders(join(folder, truth.path, "task.toml")) },
