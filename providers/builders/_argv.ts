@@ -84,6 +84,12 @@ function buildArguments(args: Readonly<Record<string, string>>): Settled {
   return settled;
 }
 
+/** A build that leaves no name: buildx keeps its result to itself, BuildKit behind docker's client writes an id. */
+export const probeArgv = (tool: Tool, { context, dockerfile, iidFile }: Omit<BuildFiles, "metadataFile">): string[] =>
+  tool.kind === "buildx"
+    ? [...program(tool), "buildx", "build", "--progress", "plain", "-f", dockerfile, context]
+    : [...program(tool), "build", "--progress", "plain", "--iidfile", iidFile, "-f", dockerfile, context];
+
 export const inspectArgv = (tool: Tool, reference: string): string[] =>
   tool.name === "buildah"
     ? [...program(tool), "inspect", "--type", "image", reference]

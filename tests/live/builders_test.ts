@@ -1,7 +1,7 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
@@ -17,6 +17,15 @@ const BASE = "gym-base:busybox";
 const soon = () => AbortSignal.timeout(120_000);
 
 type ToolName = "docker" | "podman" | "buildah";
+/** docker twice: with the best builder that its clients have, and with the classic one. */
+type Variant = ToolName | "docker classic";
+
+/** A client that can drive the classic builder alone. */
+const classicClient = (process.env.PATH ?? "").split(":").map((place) => join(place, "docker")).find((one) => {
+  const told = spawnSync(one, ["--version"], { encoding: "utf8" });
+  return Number(/version (\d+)/.exec(told.stdout ?? "")?.[1]) >= 23 &&
+    spawnSync(one, ["buildx", "version"]).status !== 0;
+});
 
 interface Bench extends AsyncDisposable {
   tool: ToolName;
@@ -26,14 +35,26 @@ interface Bench extends AsyncDisposable {
   request(dockerfile: string, more?: Partial<BuildRequest>): BuildRequest;
 }
 
-function bench(tool: ToolName): Bench {
+function bench(variant: Variant): Bench {
+  const tool = variant.split(" ")[0] as ToolName;
   const folder = mkdtempSync(join(tmpdir(), "gh-builders-"));
   const output: string[] = [];
   const names = new Set<string>();
   let contexts = 0;
   // buildah's own storage would have to pull what podman's has.
   const storage = join(folder, "storage.conf");
-  const env = { ...process.env, ...(tool === "buildah" && { CONTAINERS_STORAGE_CONF: storage }) };
+  const env: Record<string, string | undefined> = {
+    ...process.env,
+    ...(tool === "buildah" && { CONTAINERS_STORAGE_CONF: storage }),
+  };
+  if (variant === "docker classic") {
+    // A PATH with one client of 23 or later, without the plugin, leaves nothing else.
+    const bin = join(folder, "bin");
+    mkdirSync(bin);
+    symlinkSync(classicClient!, join(bin, "docker"));
+    symlinkSync("/bin/cp", join(bin, "cp"));
+    env.PATH = bin;
+  }
   writeFileSync(
     storage,
     `[storage]\ndriver = "overlay"\ngraphroot = "/var/lib/containers/storage"\nrunroot = "/run/containers/storage"\n`,
@@ -208,6 +229,162 @@ const cases: Record<string, (bench: Bench) => Promise<void>> = {
     // The others do it by themselves, and say so only sometimes.
     if (bench.tool === "docker") assert.match(readFileSync(request.logFile, "utf8"), /trying again in/);
   },
+  "E2: heredocs do what BuildKit does with them, also for builders that have none": async (bench) => {
+    const builder = await bench.builder();
+    const request = bench.request(HEREDOCS, { args: { name: "world" }, noCache: true });
+    writeFileSync(join(request.context, ".dockerignore"), "*\n!file\n");
+    await builder.build(request, soon(), () => {});
+    const log = readFileSync(request.logFile, "utf8");
+    assert.match(log, /gym-harbor: Dockerfile line \d+: the heredoc of RUN is given to \/bin\/sh as an argument/);
+    const files = Object.fromEntries(
+      [...log.matchAll(/FILE (\S+) (\S+) ([0-9a-f]*)!/g)].map(([, name, mode, hex]) => [
+        name,
+        `${mode} ${new TextDecoder().decode(Uint8Array.from(hex!.match(/../g) ?? [], (byte) => parseInt(byte, 16)))}`,
+      ]),
+    );
+    assert.deepEqual(files, EXPECTED);
+    assert.match(log, /ALL: file/, "COPY . takes no file of ours along");
+    const images = spawnSync(bench.tool, ["images"], { encoding: "utf8" }).stdout;
+    assert.ok(!images.includes("gym-harbor-heredocs"), "the image of generated files is gone");
+  },
+  "E2: a failing heredoc fails the build, and its step is named": async (bench) => {
+    const builder = await bench.builder();
+    const request = bench.request(`FROM ${BASE}\nRUN <<EOF\n#!/bin/sh\nexit 9\nEOF\n`);
+    await assert.rejects(builder.build(request, soon(), () => {}), {
+      code: "image.failed",
+      message: /exit (code: )?9|code: 9|\(exit 9\)/,
+    });
+  },
+  "a frontend that cannot be fetched is done without": async (bench) => {
+    const builder = await bench.builder();
+    const request = bench.request(
+      `# syntax=docker/dockerfile:1\nFROM ${BASE}\nRUN <<EOF\necho made > /made\nEOF\nRUN test -s /made\n`,
+    );
+    await builder.build(request, soon(), () => {});
+  },
+};
+
+/** What BuildKit's own tests of heredocs build, in one file. */
+const HEREDOCS = `FROM ${BASE} AS build
+ARG name=nobody
+ENV BASEVAR=b
+WORKDIR /dest
+COPY <<EOF single
+single file
+EOF
+COPY <<EOF <<EOF2 double/
+first file
+EOF
+second file
+EOF2
+COPY --chmod=0750 <<EOF all
+dummy content
+EOF
+COPY --chown=12:34 <<EOF file /dest/owned/
+dummy content
+EOF
+COPY <<EOF quotefile
+"quotes in file"
+EOF
+COPY <<EOF slashfile1
+\\
+EOF
+COPY <<EOF slashfile2
+\\\\
+EOF
+COPY <<EOF slashfile3
+\\$
+EOF
+COPY <<"EOF" rawslashfile3
+\\$
+EOF
+RUN <<EOF
+echo "i am" >> basic
+id -u >> basic
+EOF
+RUN <<EOF
+#!/bin/awk -f
+BEGIN {
+	print "hello" >> "shebang"
+	print "it's" >> "shebang"
+}
+EOF
+RUN cat <<EOF1 | tr '[:upper:]' '[:lower:]' > ./out1; \\
+	cat <<EOF2 | tr '[:lower:]' '[:upper:]' > ./out2
+hello WORLD
+EOF1
+HELLO world
+EOF2
+RUN <<FILE1 cat > test8.1 && <<FILE2 cat > test8.2
+part1
+FILE1
+part2
+FILE2
+COPY <<-EOF bar-copy
+	bar
+EOF
+RUN <<-EOF
+echo "
+	bar" > bar-run
+EOF
+RUN <<EOF
+# not a comment of the Dockerfile
+
+echo "
+	foo" > foo-run
+EOF
+RUN <<-EOF sh > bar3-run
+echo "
+	bar"
+EOF
+COPY <<EOF c1
+Hello \${name} of $BASEVAR and \${LANG}!
+EOF
+COPY <<'EOF' c2
+Hello \${name}!
+EOF
+RUN <<EOF
+name="new \${name}"
+echo "Hello \${name}!" > r2
+EOF
+SHELL ["/bin/awk"]
+RUN <<EOF
+BEGIN {
+	print "foo" > "/dest/fake"
+}
+EOF
+SHELL ["/bin/sh", "-c"]
+COPY . /ctx
+RUN echo ALL: $(ls -A /ctx); for f in $(find . -type f); do \\
+      echo "FILE $f $(stat -c '%a:%u:%g' $f) $(od -An -v -tx1 $f | tr -d ' \\n')!"; done
+`;
+
+const EXPECTED: Record<string, string> = {
+  "./single": "644:0:0 single file\n",
+  "./double/EOF": "644:0:0 first file\n",
+  "./double/EOF2": "644:0:0 second file\n",
+  "./all": "750:0:0 dummy content\n",
+  "./owned/EOF": "644:12:34 dummy content\n",
+  "./owned/file": "644:12:34 from the context",
+  "./quotefile": '644:0:0 "quotes in file"\n',
+  "./slashfile1": "644:0:0 \n",
+  "./slashfile2": "644:0:0 \\\n",
+  "./slashfile3": "644:0:0 $\n",
+  "./rawslashfile3": "644:0:0 \\$\n",
+  "./basic": "644:0:0 i am\n0\n",
+  "./shebang": "644:0:0 hello\nit's\n",
+  "./out1": "644:0:0 hello world\n",
+  "./out2": "644:0:0 HELLO WORLD\n",
+  "./test8.1": "644:0:0 part1\n",
+  "./test8.2": "644:0:0 part2\n",
+  "./bar-copy": "644:0:0 bar\n",
+  "./bar-run": "644:0:0 \nbar\n",
+  "./foo-run": "644:0:0 \n\tfoo\n",
+  "./bar3-run": "644:0:0 \nbar\n",
+  "./c1": "644:0:0 Hello world of b and C.UTF-8!\n",
+  "./c2": "644:0:0 Hello \${name}!\n",
+  "./r2": "644:0:0 Hello new world!\n",
+  "./fake": "644:0:0 foo\n",
 };
 
 const processes = (word: string) =>
@@ -215,10 +392,13 @@ const processes = (word: string) =>
     line.includes(word) && !line.startsWith("Z")
   );
 
-for (const tool of ["docker", "podman", "buildah"] as const) {
+for (const tool of ["docker", "docker classic", "podman", "buildah"] as const) {
   for (const [name, check] of Object.entries(cases)) {
     if (!name.includes(process.env.GYM_HARBOR_CASE ?? "")) continue;
-    const skip = engineSkip(tool === "docker" ? "docker" : "podman") ??
+    const skip = engineSkip(tool.startsWith("docker") ? "docker" : "podman") ??
+      (tool === "docker classic" && classicClient === undefined
+        ? "no docker client of 23 or later without buildx"
+        : undefined) ??
       (/push/.test(name) ? registrySkip() : undefined);
     test(`${tool}: ${name}`, { skip: skip ?? false }, async () => {
       await using one = bench(tool);
