@@ -17,6 +17,7 @@ import {
   readSync,
   renameSync,
   rmSync,
+  utimesSync,
   writeSync,
 } from "node:fs";
 import { open } from "node:fs/promises";
@@ -117,7 +118,7 @@ export class Blobs {
 
   /** ImageStore.adopt(). */
   async adopt(path: string, spec: BlobSpec): Promise<void> {
-    if (this.#isHere(spec)) return;
+    if (this.#isHere(spec)) return this.#renew(spec.digest);
     try {
       const file = openSync(path, "r+");
       await sync(file).finally(() => closeSync(file));
@@ -129,7 +130,7 @@ export class Blobs {
 
   /** ImageStore.take(). */
   async take(spec: BlobSpec, source: BlobSource, signal: AbortSignal): Promise<void> {
-    if (this.#isHere(spec)) return;
+    if (this.#isHere(spec)) return this.#renew(spec.digest);
     try {
       this.#makeFolders();
       const partial = this.#partial(`${hexOf(spec.digest)}.part`);
@@ -151,6 +152,16 @@ export class Blobs {
   /** A file of the wrong length under a blob's name is none: whoever takes the blob replaces it. */
   #isHere({ digest, size }: BlobSpec): boolean {
     return this.size(digest) === size;
+  }
+
+  /** A clean-up leaves alone what was taken lately, also before an image names it. */
+  #renew(digest: string): void {
+    const now = this.clock.now();
+    try {
+      utimesSync(this.path(digest), now, now);
+    } catch {
+      // another user's blob, a read-only disk
+    }
   }
 
   #partial(name: string): string {

@@ -20,10 +20,13 @@ import {
   indexDigestOf,
   type IndexEntry,
   IndexFile,
+  isOurs,
   nameKey,
   namesOf,
   withImage,
 } from "./index_file.ts";
+import { Leases } from "./leases.ts";
+import { noteUse } from "./use.ts";
 import type { ImageStore, StoredImage, StoreFault } from "./store.ts";
 
 const LAYOUT = `{"imageLayoutVersion":"1.0.0"}\n`;
@@ -70,10 +73,13 @@ interface Known {
 
 export class LayoutStore implements ImageStore {
   readonly #blobs: Blobs;
+  readonly #leases: Leases;
   #contents = new Map<string, Content>();
+  #used = new Set<string>();
 
   constructor(readonly folder: string, readonly readOnly: boolean, private readonly clock: Clock) {
     this.#blobs = new Blobs(folder, readOnly, clock);
+    this.#leases = new Leases(folder, clock);
   }
 
   has(digest: string): boolean {
@@ -116,7 +122,9 @@ export class LayoutStore implements ImageStore {
     // A fault in an entry that is not asked for must not hide the one that is.
     const candidates = this.#entries((entry) => named !== undefined || namesOf(entry).includes(key!));
     const found = candidates.findLast((known) => known.content.platform === wanted && matches(known));
-    return found && this.#gaps(found.content).length === 0 ? imageOf(found) : undefined;
+    if (found === undefined || this.#gaps(found.content).length > 0) return undefined;
+    this.#noteUse(found.content.manifest.digest);
+    return imageOf(found);
   }
 
   // deno-lint-ignore require-await -- as above
@@ -159,20 +167,37 @@ export class LayoutStore implements ImageStore {
     return imageOf({ names: namesOf(entry), indexDigest: indexDigestOf(entry), content });
   }
 
-  /** Replaces index.json by what `change` makes of it, under the lock. Throws "image.failed". */
-  async update(change: (index: IndexFile) => IndexFile): Promise<IndexFile> {
+  /**
+   * Replaces index.json by what `change` makes of it, under the lock, and runs `after` before that is let go. Throws
+   * "image.failed".
+   */
+  async update(change: (index: IndexFile) => IndexFile | Promise<IndexFile>, after = () => {}): Promise<IndexFile> {
     this.#refuseReadOnly("Cannot change index.json");
     try {
       mkdirSync(this.folder, { recursive: true });
       using _lock = await lockFile(join(this.folder, "index.json.lock"), { clock: this.clock, waitMs: INDEX_WAIT_MS });
       if (!existsSync(join(this.folder, "oci-layout"))) await writeAtomic(join(this.folder, "oci-layout"), LAYOUT);
       syncFolder(join(this.folder, "blobs", "sha256"));
-      const changed = change(this.#index());
+      const changed = await change(this.#index());
       await writeAtomic(join(this.folder, "index.json"), JSON.stringify(changed, null, 2) + "\n");
+      after();
       return changed;
     } catch (cause) {
       throw unwritableStore("Cannot change index.json", this.folder, cause);
     }
+  }
+
+  /** For a clean-up: images of ours, whole or not, and the digests of all other entries: of others, or not readable. */
+  // deno-lint-ignore require-await -- as above
+  async entries(): Promise<{ images: StoredImage[]; others: string[] }> {
+    const images: StoredImage[] = [];
+    const others: string[] = [];
+    for (const entry of this.#index().manifests) {
+      const opened = isOurs(entry) ? this.#open(entry, () => {}) : [];
+      if (opened.length === 0) others.push(entry.digest);
+      images.push(...opened.map(imageOf));
+    }
+    return { images, others };
   }
 
   #index(): IndexFile {
@@ -194,30 +219,29 @@ export class LayoutStore implements ImageStore {
     }
   }
 
-  /**
-   * Entries of index.json that `isWanted`, indexes among them opened. `onFault` is told what cannot be read; without it
-   * the error is thrown. Attestations and artifacts are no images.
-   */
-  #entries(isWanted: (entry: IndexEntry) => boolean, onFault?: (entry: IndexEntry, error: unknown) => void): Known[] {
-    const open = (entry: IndexEntry, names: string[], indexDigest: string | undefined, depth: number): Known[] => {
+  /** Entries of index.json that `isWanted`, opened. `onFault` is told what cannot be read; without it that is thrown. */
+  #entries(isWanted: (entry: IndexEntry) => boolean, onFault?: OnFault): Known[] {
+    return this.#index().manifests.filter(isWanted).flatMap((entry) => this.#open(entry, onFault));
+  }
+
+  /** The images behind an entry: its own, or those of an index. Attestations and artifacts are none. */
+  #open(entry: IndexEntry, onFault?: OnFault): Known[] {
+    const names = namesOf(entry);
+    const open = (one: IndexEntry, indexDigest: string | undefined, depth: number): Known[] => {
       try {
-        if (entry.platform?.os === "unknown") return [];
-        if (isIndex(entry.mediaType)) {
-          const inner = IndexFile.parse(JSON.parse(new TextDecoder().decode(this.readBlob(entry.digest))));
-          // Of a multi-platform index only what was taken along is here.
-          const here = inner.manifests.filter(({ digest }) => depth < MAX_DEPTH && this.has(digest));
-          return here.flatMap((one) => open(one, names, entry.digest, depth + 1));
-        }
-        return [{ names, indexDigest, content: this.#content(entry) }];
+        if (one.platform?.os === "unknown") return [];
+        if (!isIndex(one.mediaType)) return [{ names, indexDigest, content: this.#content(one) }];
+        const inner = IndexFile.parse(JSON.parse(new TextDecoder().decode(this.readBlob(one.digest))));
+        // Of a multi-platform index only what was taken along is here.
+        const here = inner.manifests.filter(({ digest }) => depth < MAX_DEPTH && this.has(digest));
+        return here.flatMap((below) => open(below, one.digest, depth + 1));
       } catch (error) {
         if (onFault === undefined) throw error;
-        onFault(entry, error);
+        onFault(one, error);
         return [];
       }
     };
-    return this.#index().manifests.filter(isWanted).flatMap((entry) =>
-      open(entry, namesOf(entry), indexDigestOf(entry), 0)
-    );
+    return open(entry, indexDigestOf(entry), 0);
   }
 
   #content({ mediaType, digest, size }: Descriptor): Content {
@@ -241,6 +265,18 @@ export class LayoutStore implements ImageStore {
     return content;
   }
 
+  /** Whoever finds an image is going to use it: a clean-up keeps it while this process lives, and knows when it was. */
+  #noteUse(manifestDigest: string): void {
+    if (this.readOnly || this.#used.has(manifestDigest)) return;
+    this.#used.add(manifestDigest);
+    try {
+      this.#leases.hold([manifestDigest]);
+      noteUse(this.folder, manifestDigest);
+    } catch {
+      // a disk that is full, a store of another user: reading it must not fail for that
+    }
+  }
+
   /** Blobs of an image that are not here, or not whole. */
   #gaps({ manifest, config, layers }: Content): string[] {
     return [manifest, config, ...layers].filter(({ digest, size }) => this.#blobs.size(digest) !== size)
@@ -254,6 +290,8 @@ export class LayoutStore implements ImageStore {
     });
   }
 }
+
+type OnFault = (entry: IndexEntry, error: unknown) => void;
 
 const MAX_DEPTH = 4;
 
