@@ -1,7 +1,10 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
-import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { spawn } from "node:child_process";
+import { existsSync, readdirSync, readFileSync, utimesSync, writeFileSync } from "node:fs";
+import process from "node:process";
+import { fileURLToPath } from "node:url";
 import { readRecordFile, updateRecordFile } from "../../../lib/images/record_file.ts";
 import { systemClock as clock } from "../../../lib/runtime/clock.ts";
 import { TempFolder } from "../../support/tasks.ts";
@@ -63,4 +66,32 @@ test("a writer that died between its temporary file and the rename loses nothing
   await updateRecordFile(path, (found) => ({ ...found, next: 2 }), { clock });
   assert.deepEqual(readRecordFile(path), { next: 2, old: 1 });
   assert.deepEqual(readdirSync(folder.path), ["r.json"]);
+});
+
+test("two processes that merge 200 entries each lose none", async () => {
+  using folder = new TempFolder("records");
+  const path = folder.join("r.json");
+  const program = fileURLToPath(new URL("../../support/merge_records.ts", import.meta.url));
+  const ended = await Promise.all(["a", "b"].map((prefix) =>
+    new Promise<number | null>((done) => {
+      const args = ["run", "-A", "--no-check", program, path, prefix, "200"];
+      spawn(process.execPath, args, { stdio: ["ignore", "inherit", "inherit"] }).on("exit", done);
+    })
+  ));
+  assert.deepEqual(ended, [0, 0]);
+  const found = readRecordFile(path);
+  assert.equal(Object.keys(found).length, 400);
+  assert.deepEqual(readdirSync(folder.path), ["r.json"]);
+});
+
+test("a lock whose holder died elsewhere is taken over by its silence, whatever this machine's clock says", async () => {
+  using folder = new TempFolder("records");
+  const path = folder.join("r.json");
+  const lock = `${path}.held`;
+  writeFileSync(lock, '{"host":"another","pid":4711,"start":"x","token":"t"}\n');
+  const longAgo = new Date(Date.now() - 3_600_000);
+  utimesSync(lock, longAgo, longAgo);
+  await updateRecordFile(path, () => ({ a: 1 }), { clock: { ...clock, now: () => new Date(0) } });
+  assert.deepEqual(readRecordFile(path), { a: 1 });
+  assert.equal(existsSync(lock), false);
 });
