@@ -47,7 +47,8 @@ export function prepareImages(request: PrepareRequest, ctx: Context): Promise<Pr
   const local = async (reference: string, asking: AbortSignal) => await (await provider())?.local?.(reference, asking);
   const builder = once(async () => {
     const by = sandbox === "auto" ? (await provider())?.name ?? sandbox : sandbox;
-    return await chooseBuilder(builderOptions(setup), { provider: by, runner, clock, env, scratch }, signal);
+    const deps = { provider: by, runner, clock, env, scratch, store: setup.store };
+    return await chooseBuilder(builderOptions(setup), deps, signal);
   });
   const lockPath = options.repository !== undefined && isWritable(folder)
     ? (hash: string) => join(folder, ".gym-harbor", `build-${hash}.lock`)

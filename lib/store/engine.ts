@@ -6,26 +6,36 @@ import { decisiveLine, engineFailure } from "../sandbox/failure.ts";
 import { importArchive } from "./archive_in.ts";
 import type { ImageStore, StoredImage } from "./store.ts";
 
+export type EngineName = "docker" | "podman" | "buildah";
+
 /** argv that writes the image to standard output. A name without a tag would mean all of its tags. */
-export function saveArgv(engine: "docker" | "podman", name: string): string[] {
+export function saveArgv(engine: EngineName, name: string): string[] {
   const isId = /^(sha256:)?[0-9a-f]{12,64}$/.test(name);
   const hasTag = isPinned(name) || name.lastIndexOf(":") > name.lastIndexOf("/");
-  const format = engine === "podman" ? ["--format", "docker-archive"] : [];
-  return [engine, "save", ...format, isId || hasTag ? name : `${name}:latest`];
+  const whole = isId || hasTag ? name : `${name}:latest`;
+  if (engine === "buildah") return [engine, "push", name, `docker-archive:/dev/stdout${isId ? "" : `:${whole}`}`];
+  return [engine, "save", ...(engine === "podman" ? ["--format", "docker-archive"] : []), whole];
 }
 
-/**
- * `docker save` or `podman save` straight into the store, under `names` (default: `name` as it was given). `argv` may be
- * another command that writes such an archive. Throws "image.failed" with what the engine says.
- */
+export interface FromEngine {
+  runner: Runner;
+  /** Names in the store; default: the image's name as it was given. */
+  names?: string[];
+  /** Another command that writes such an archive. */
+  argv?: string[];
+  /** The whole environment of the command; default: ours. */
+  env?: Readonly<Record<string, string | undefined>>;
+}
+
+/** What an engine saves, straight into the store. Throws "image.failed" with what the engine says. */
 export async function importFromEngine(
-  engine: "docker" | "podman",
+  engine: EngineName,
   name: string,
   store: ImageStore,
-  { runner, names = [name], argv = saveArgv(engine, name) }: { runner: Runner; names?: string[]; argv?: string[] },
+  { runner, names = [name], argv = saveArgv(engine, name), env }: FromEngine,
   signal: AbortSignal,
 ): Promise<StoredImage> {
-  const program = await runner.start(argv);
+  const program = await runner.start(argv, env === undefined ? {} : { env });
   const kill = () => program.kill("SIGKILL");
   signal.addEventListener("abort", kill, { once: true });
   let said = "";

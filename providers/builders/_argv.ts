@@ -118,12 +118,3 @@ export const pullArgv = (tool: Tool, reference: string): string[] => [...program
 /** Takes a name away; the layers stay for the next build. */
 export const untagArgv = (tool: Tool, reference: string): string[] =>
   tool.name === "docker" ? [...program(tool), "rmi", "--no-prune", reference] : [...program(tool), "rmi", reference];
-
-/** Writes a docker-archive to standard output (docker) or to `file`. */
-export function saveArgv(tool: Tool, reference: string, file: string): string[] {
-  if (tool.name === "buildah") return [...program(tool), "push", reference, `docker-archive:${file}:${reference}`];
-  return [
-    ...[...program(tool), "save", ...(tool.name === "podman" ? ["--format", "docker-archive"] : [])],
-    ...["-o", file, reference],
-  ];
-}

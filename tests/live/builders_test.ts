@@ -9,7 +9,8 @@ import { HarborError } from "../../lib/errors.ts";
 import type { Builder, BuilderOptions, BuildRequest } from "../../lib/images/builder.ts";
 import { systemClock } from "../../lib/runtime/clock.ts";
 import { systemRunner } from "../../lib/runtime/runner.ts";
-import { chooseBuilder } from "../../providers/builders/mod.ts";
+import { type BuilderDeps, chooseBuilder } from "../../providers/builders/mod.ts";
+import { openStore } from "../../lib/store/layout.ts";
 import { engineSkip } from "../support/engines.ts";
 import { registrySkip, startRegistry } from "../support/real_registry.ts";
 
@@ -31,7 +32,7 @@ interface Bench extends AsyncDisposable {
   tool: ToolName;
   folder: string;
   output: string[];
-  builder(more?: Partial<BuilderOptions>, env?: Record<string, string>): Promise<Builder>;
+  builder(more?: Partial<BuilderOptions>, env?: Record<string, string>, deps?: Partial<BuilderDeps>): Promise<Builder>;
   request(dockerfile: string, more?: Partial<BuildRequest>): BuildRequest;
 }
 
@@ -63,7 +64,7 @@ function bench(variant: Variant): Bench {
     tool,
     folder,
     output,
-    builder: (more = {}, moreEnv = {}) =>
+    builder: (more = {}, moreEnv = {}, deps = {}) =>
       chooseBuilder(
         {
           tool,
@@ -78,6 +79,7 @@ function bench(variant: Variant): Bench {
           clock: systemClock,
           env: { ...env, ...moreEnv },
           scratch: join(folder, "scratch"),
+          ...deps,
         },
         soon(),
       ),
@@ -228,6 +230,17 @@ const cases: Record<string, (bench: Bench) => Promise<void>> = {
     });
     // The others do it by themselves, and say so only sometimes.
     if (bench.tool === "docker") assert.match(readFileSync(request.logFile, "utf8"), /trying again in/);
+  },
+  "a sandbox that starts from our store finds there what an engine built": async (bench) => {
+    const store = openStore(join(bench.folder, "store"), { clock: systemClock });
+    const builder = await bench.builder({ repository: undefined }, {}, { provider: "namespace", store });
+    const request = bench.request(`FROM ${BASE}\nCOPY file /f\nWORKDIR /srv\nHEALTHCHECK CMD true\n`);
+    assert.equal(await builder.has(request.name, soon()), false);
+    const built = await builder.build(request, soon(), () => {});
+    assert.equal(await builder.has(request.name, soon()), true);
+    const stored = await store.find(request.name, "linux/amd64");
+    assert.equal(stored?.config.digest, built.configDigest);
+    assert.equal(stored?.file.config?.WorkingDir, "/srv");
   },
   "E2: heredocs do what BuildKit does with them, also for builders that have none": async (bench) => {
     const builder = await bench.builder();

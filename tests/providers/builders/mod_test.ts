@@ -52,6 +52,9 @@ test("candidates() follow where images go and who starts them", () => {
     [{}, "docker", ["buildah", "podman"], []],
     [{ allowLocalPodman: true }, "docker", ["podman"], ["podman"]],
     [{ allowLocalPodman: false }, "podman", ["podman"], []],
+    [{}, "namespace", ["docker", "buildah", "podman"], ["docker", "podman", "buildah"]],
+    [{}, "namespace", [], []],
+    [{ tool: "buildah" }, "namespace", [], ["buildah"]],
     [{ tool: "docker" }, "docker", [], ["docker"]],
     [{ tool: "podman" }, "podman", [], ["podman"]],
     [{ tool: "buildah", ...REPOSITORY }, "docker", [], ["buildah"]],
@@ -69,6 +72,13 @@ test("a tool whose images nobody could start is refused in the words of the cont
       message: `${tool} keeps built images in a store no sandbox provider reads`,
     });
   }
+});
+
+test("docker's own store is not podman's", () => {
+  assert.throws(() => candidates({ ...PLATFORM, tool: "docker" }, { provider: "podman" }, () => true), {
+    code: "usage",
+    message: "docker keeps built images in a store that --sandbox podman does not read",
+  });
 });
 
 test("no tool on PATH, or none that may keep images here, says what to install", async () => {
