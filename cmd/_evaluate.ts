@@ -62,7 +62,7 @@ export async function evaluateTarget(
     output: options.output,
   });
   const view = screen(ctx, { ...options, utf8: isUtf8Locale(ctx.env) });
-  const images = imageSetup(options, overrides, ctx, view.emit);
+  const images = imageSetup(options, overrides, ctx, view.emit, target.bundle);
   const input = await readSelected(target, options, overrides, ctx, view.emit);
   if (!options.allowUnsupportedPairing) refusePairing(input, agent);
   if (!request.skipUnloadable) await refuseUnloadable(input, paths);
@@ -180,7 +180,7 @@ function episodeDeps(
 /** The selected tasks, with what is to be said about them. */
 export async function readSelected(
   target: Target,
-  options: PrepareOptions,
+  options: Pick<PrepareOptions, "onlyTasks" | "excludeTasks">,
   overrides: Overrides,
   ctx: Context,
   emit: Emit,

@@ -1,4 +1,7 @@
 /** What a command knows about images: how they are built, our own store, the registries, and whether to ask them. */
+import { join } from "node:path";
+import type { BundlePlace } from "../lib/bundle/locate.ts";
+import { PLACES } from "../lib/bundle/schema.ts";
 import type { Context } from "../lib/context.ts";
 import type { Emit } from "../lib/events.ts";
 import { type BuildOptions, buildOptions, platformOfOptions } from "../lib/images/options.ts";
@@ -6,6 +9,7 @@ import { openRegistry } from "../lib/registry/mod.ts";
 import type { Registry } from "../lib/registry/registry.ts";
 import type { RegistrySettings } from "../lib/registry/settings.ts";
 import { storeFolder } from "../lib/store/folder.ts";
+import { LayeredStore } from "../lib/store/layered.ts";
 import { openStore } from "../lib/store/layout.ts";
 import type { ImageStore } from "../lib/store/store.ts";
 import type { Overrides } from "./_overrides.ts";
@@ -22,6 +26,8 @@ export interface ImageSetup {
   store: ImageStore;
   /** --unpack-dir. */
   unpackDir: string | undefined;
+  /** The bundle that is run: its images come before those of our own store. */
+  bundle: BundlePlace | undefined;
 }
 
 /** Asks nothing and makes nothing. Throws HarborError "usage" for a setting that cannot be. */
@@ -30,8 +36,10 @@ export function imageSetup(
   overrides: Pick<Overrides, "builds" | "registries">,
   { env, runner, clock, note }: Context,
   emit: Emit,
+  bundle?: BundlePlace,
 ): ImageSetup {
-  const builds = buildOptions(overrides.builds, env);
+  const platform = bundle && { platform: bundle.index.platform };
+  const builds = buildOptions({ ...platform, ...overrides.builds }, env);
   const offline = isOffline(options, env);
   const { registries } = overrides;
   return {
@@ -48,7 +56,14 @@ export function imageSetup(
       offline,
       ...(options.verbose && { trace: note }),
     }),
-    store: openStore(storeFolder(env, options.imageStore), { clock }),
+    store: storeOf(openStore(storeFolder(env, options.imageStore), { clock }), clock, bundle),
     unpackDir: options.unpackDir,
+    bundle,
   };
+}
+
+/** What a bundle carries is read where it lies, over our own. */
+function storeOf(own: ImageStore, clock: Context["clock"], bundle: BundlePlace | undefined): ImageStore {
+  if (bundle === undefined) return own;
+  return new LayeredStore([openStore(join(bundle.folder, PLACES.images), { clock, readOnly: true })], own);
 }

@@ -4,6 +4,7 @@ import { accessSync, constants, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { chooseBuilder } from "../providers/builders/mod.ts";
 import { readCompose } from "../lib/compose/mod.ts";
+import { withBundleNames } from "../lib/bundle/names.ts";
 import type { Context } from "../lib/context.ts";
 import { HarborError } from "../lib/errors.ts";
 import type { Emit } from "../lib/events.ts";
@@ -16,6 +17,7 @@ import { LOCK_SUFFIX, scratchRoot } from "../lib/sandbox/scratch.ts";
 import type { ImageNeed, SandboxProvider } from "../lib/sandbox/provider.ts";
 import type { Task } from "../lib/task/task.ts";
 import type { ImageSetup } from "./_images.ts";
+import type { RunSandboxes } from "./_run_sandboxes.ts";
 
 export interface PrepareRequest {
   tasks: readonly Task[];
@@ -35,13 +37,15 @@ export interface PrepareRequest {
   composeOverlays: readonly string[];
   /** What the sandbox's groups cannot give; undefined where no sandbox was chosen yet. */
   groupLacks: readonly MemberFeature[] | undefined;
+  /** Of `folder`, read already; they hold afterwards what was found out, also where nothing can be written. */
+  records?: Records;
 }
 
 /** Throws as prepareTasks(). */
-export function prepareImages(request: PrepareRequest, ctx: Context): Promise<Prepared> {
+export async function prepareImages(request: PrepareRequest, ctx: Context): Promise<Prepared> {
   const { tasks, setup, folder, sandbox, provider, emit, scratch, logs } = request;
   // `host` applies a Dockerfile to this machine's own root: it has no images.
-  if (sandbox === "host") return Promise.resolve(prepareOnHost(tasks));
+  if (sandbox === "host") return prepareOnHost(tasks);
   const { clock, runner, env, signal } = ctx;
   const { builds: options, offline } = setup;
   const local = async (reference: string, asking: AbortSignal) => await (await provider())?.local?.(reference, asking);
@@ -53,7 +57,7 @@ export function prepareImages(request: PrepareRequest, ctx: Context): Promise<Pr
   const lockPath = options.repository !== undefined && isWritable(folder)
     ? (hash: string) => join(folder, ".gym-harbor", `build-${hash}.lock`)
     : (hash: string) => join(scratchRoot(env), `build-${storeKey(env)}-${hash}${LOCK_SUFFIX}`);
-  return prepareTasks(tasks, {
+  const prepared = await prepareTasks(tasks, {
     compose: (task) =>
       readCompose({
         task,
@@ -67,7 +71,7 @@ export function prepareImages(request: PrepareRequest, ctx: Context): Promise<Pr
     emit,
     options,
     mayBuild: options.enabled && !offline,
-    records: new Records(folder, { clock, emit }),
+    records: request.records ?? new Records(folder, { clock, emit }),
     local,
     ...(!offline && {
       registry: setup.registry,
@@ -93,6 +97,7 @@ export function prepareImages(request: PrepareRequest, ctx: Context): Promise<Pr
       return path;
     },
   }, signal);
+  return setup.bundle === undefined ? prepared : withBundleNames(prepared, setup.bundle.index);
 }
 
 const builderOptions = ({ builds, registries }: ImageSetup): BuilderOptions => ({
@@ -125,6 +130,16 @@ function isWritable(folder: string): boolean {
 export function once<T>(make: () => Promise<T>): () => Promise<T> {
   let made: Promise<T> | undefined;
   return () => made ??= make();
+}
+
+/** A machine without a sandbox can prepare all the same: configurations come from registries then. */
+export function lazily(sandboxes: RunSandboxes): () => Promise<SandboxProvider | undefined> {
+  return once(() =>
+    sandboxes.provider().catch((error: unknown) => {
+      if (error instanceof HarborError && error.code === "engine.missing") return undefined;
+      throw error;
+    })
+  );
 }
 
 /** The error of a prepare that could not record what it needs: all failures, at most ten of them shown (images §2.5). */

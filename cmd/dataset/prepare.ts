@@ -24,7 +24,7 @@ import { readSelected, recordDataset, refuseUnloadable } from "../_evaluate.ts";
 import { type ImageSetup, imageSetup } from "../_images.ts";
 import { parseWith } from "../_options.ts";
 import { parseOverrides } from "../_overrides.ts";
-import { once, prepareImages, unrecorded } from "../_prepare.ts";
+import { lazily, prepareImages, unrecorded } from "../_prepare.ts";
 import { PrepareOptions, withPrepareOptions } from "../_run_options.ts";
 import { RunSandboxes } from "../_run_sandboxes.ts";
 
@@ -54,7 +54,7 @@ export async function run(options: Options, ctx: Context): Promise<number> {
     output: options.output,
   });
   const view = screen(ctx, { ...options, utf8: isUtf8Locale(ctx.env) });
-  const setup = imageSetup(options, overrides, ctx, view.emit);
+  const setup = imageSetup(options, overrides, ctx, view.emit, target.bundle);
   try {
     const input = await readSelected(target, options, overrides, ctx, view.emit);
     if (!options.skipUnloadable) await refuseUnloadable(input, paths);
@@ -112,16 +112,6 @@ export async function run(options: Options, ctx: Context): Promise<number> {
   } finally {
     view.close();
   }
-}
-
-/** A machine without a sandbox can prepare all the same: configurations come from registries then. */
-function lazily(sandboxes: RunSandboxes): () => Promise<SandboxProvider | undefined> {
-  return once(() =>
-    sandboxes.provider().catch((error: unknown) => {
-      if (error instanceof HarborError && error.code === "engine.missing") return undefined;
-      throw error;
-    })
-  );
 }
 
 const leftOut = ({ refused, failures }: Prepared): Record<string, string> => ({

@@ -83,14 +83,14 @@ export async function reconcileManifest(
   return { outcome: "written", ...(found.fault !== undefined && { note: found.fault }) };
 }
 
-interface FoundManifest {
+export interface FoundManifest {
   text?: string;
   /** Undefined when there is none, or none that can be read. */
   manifest?: Manifest;
   fault?: string;
 }
 
-function readManifest(path: string): FoundManifest {
+export function readManifest(path: string): FoundManifest {
   let text: string;
   try {
     text = readFileSync(path, "utf8");
