@@ -28,7 +28,6 @@ const LATER: Record<string, string> = {
   "images load": "read images from a folder",
   "images gc": "remove images that no task names",
   "images tree": "layers and what shares them",
-  "bundle export": "one folder with all that a dataset needs",
   proxy: "serve model calls for agents and record them",
   view: "look at runs in a browser",
   search: "search the catalogue",

@@ -94,6 +94,14 @@ export const COMMANDS: Entry[] = [
     load: lazy(() => import("./dataset/init.ts")),
   },
   {
+    name: "bundle export",
+    aliases: [],
+    words: "PATH",
+    about: "a dataset and its images, in one folder",
+    section: CARRY,
+    load: lazy(() => import("./bundle/export.ts")),
+  },
+  {
     name: "bundle verify",
     aliases: [],
     words: "DIR",

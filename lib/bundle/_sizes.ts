@@ -7,7 +7,7 @@ import type { Clock } from "../runtime/clock.ts";
 import type { Emit } from "../events.ts";
 import type { Progress } from "./copy.ts";
 import type { PlannedEntry } from "./dataset.ts";
-import { blobsOf, type FoundImage } from "./images.ts";
+import { blobsOf, type FoundImage, manifestOf } from "./images.ts";
 
 export interface Sizes {
   files: number;
@@ -37,7 +37,7 @@ export function sizesOf(
   return {
     files: files.length,
     dataset: sum(files.map(({ bytes }) => bytes)),
-    images: found.length,
+    images: new Set(found.map((one) => manifestOf(one) ?? one)).size,
     blobs: blobs.size,
     blobBytes: sum(blobs.values()),
     unknown: found.filter(({ found: { from } }) => from === "engine").length,
@@ -92,8 +92,8 @@ export function tellingProgress(
     signal,
     passed(bytes) {
       done += bytes;
-      const tenth = Math.floor(done / total * 10);
-      if (total === 0 || (tenth <= told && clock.ticks() - toldAt < TELL_MS)) return;
+      const tenth = Math.min(10, Math.floor(done / total * 10));
+      if (total === 0 || told === 10 || (tenth <= told && clock.ticks() - toldAt < TELL_MS)) return;
       told = Math.max(told, tenth);
       toldAt = clock.ticks();
       const percent = Math.min(100, Math.floor(done / total * 100));

@@ -7,9 +7,9 @@ import type { Emit } from "../events.ts";
 import { writeAtomic } from "../files/atomic.ts";
 import type { LayoutStore } from "../store/layout.ts";
 import type { StoredImage } from "../store/store.ts";
-import { copyFile, copyLink, hashFile, makeFolder, type Progress } from "./copy.ts";
+import { copyFile, copyLink, hashFile, makeFolder, type Progress, silent } from "./copy.ts";
 import type { PlannedEntry } from "./dataset.ts";
-import { carryImage, type FoundImage, type ImageSources } from "./images.ts";
+import { carryImage, type FoundImage, type ImageSources, manifestOf } from "./images.ts";
 import { PLACES } from "./schema.ts";
 
 /** Sums of files by path below the bundle's folder. */
@@ -41,7 +41,7 @@ export async function soundBlobs(target: LayoutStore, signal: AbortSignal): Prom
   makeFolder(folder, 0o755);
   for (const name of readdirSync(folder)) {
     const path = join(folder, name);
-    if (await hashFile(path, { signal, passed: () => {} }) === name) sound.add(`sha256:${name}`);
+    if (await hashFile(path, silent(signal)) === name) sound.add(`sha256:${name}`);
     else rmSync(path, { recursive: true, force: true });
   }
   return sound;
@@ -61,8 +61,11 @@ export async function writeImages(
   { sums, emit }: { sums: Sums; emit: Emit },
 ): Promise<Carried[]> {
   const carried: Carried[] = [];
+  const known = new Map<string, StoredImage>();
   for (const one of found) {
-    const image = await carryImage(one, target, sources, progress, emit);
+    const digest = manifestOf(one);
+    const image = known.get(digest ?? "") ?? await carryImage(one, target, sources, progress, emit);
+    known.set(image.manifest.digest, image);
     if (image.platform !== sources.platform) throw otherPlatform(one.wanted.refs[0]!, image.platform, sources.platform);
     carried.push({ refs: one.wanted.refs, image });
     progress.signal.throwIfAborted();
@@ -77,7 +80,7 @@ export async function writeImages(
     }
   }
   for (const name of ["index.json", "oci-layout"]) {
-    sums.set(`${PLACES.images}/${name}`, await hashFile(join(target.folder, name), progress));
+    sums.set(`${PLACES.images}/${name}`, await hashFile(join(target.folder, name), silent(progress.signal)));
   }
   return carried;
 }

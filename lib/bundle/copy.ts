@@ -33,6 +33,9 @@ export interface Progress {
   passed(bytes: number): void;
 }
 
+/** For what is too little to tell. */
+export const silent = (signal: AbortSignal): Progress => ({ signal, passed: () => {} });
+
 /** SHA-256 of a file, hex. Throws the Node error of what cannot be read, and the abort. */
 export async function hashFile(path: string, progress: Progress): Promise<string> {
   const file = openSync(path, "r");
@@ -83,9 +86,8 @@ export async function copyFile(from: string, to: string, options: CopyOptions): 
 async function alreadyThere(file: number, to: string, options: CopyOptions): Promise<string | undefined> {
   const found = lstatSync(to, { throwIfNoEntry: false });
   if (found === undefined || !found.isFile() || found.size !== fstatSync(file).size) return undefined;
-  const silent = { signal: options.signal, passed: () => {} };
   const sum = await hashFile(to, options);
-  if (sum !== (options.expected ?? await pump(file, undefined, silent))) return undefined;
+  if (sum !== (options.expected ?? await pump(file, undefined, silent(options.signal)))) return undefined;
   if ((found.mode & 0o7777) !== options.mode) chmodSync(to, options.mode);
   return sum;
 }

@@ -15,7 +15,7 @@ import { bundleOf } from "./_index.ts";
 import { distinctImages, folderName, planEntries } from "./_plan.ts";
 import { refuseFullDisk, sizesOf, sizesText, tellingProgress, toWrite } from "./_sizes.ts";
 import { removeStrays, soundBlobs, writeEntries, writeImages } from "./_write.ts";
-import { copyFile, hashFile, unwritableBundle } from "./copy.ts";
+import { copyFile, hashFile, silent, unwritableBundle } from "./copy.ts";
 import { findImages, type ImageSources } from "./images.ts";
 import type { ExportRequest } from "./request.ts";
 import { type Bundle, bundleText, PLACES } from "./schema.ts";
@@ -60,7 +60,7 @@ export async function exportBundle(
     removeStrays(out, [...sums.keys(), ...plan.entries.map(({ path }) => path)]);
     const bundle = bundleOf(request, plan, carried);
     await writeAtomic(join(out, PLACES.index), bundleText(bundle));
-    sums.set(PLACES.index, await hashFile(join(out, PLACES.index), progress));
+    sums.set(PLACES.index, await hashFile(join(out, PLACES.index), silent(signal)));
     await writeAtomic(join(out, PLACES.sums), sumsText(sums));
     place.finish();
     return bundle;

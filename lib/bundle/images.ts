@@ -143,6 +143,10 @@ function refuseForeign(images: readonly FoundImage[]): void {
 export const blobsOf = ({ found }: FoundImage): Descriptor[] =>
   found.from === "engine" ? [] : [found.image.manifest, found.image.config, ...found.image.layers];
 
+/** Digest of the manifest, where it is known before the image is brought. */
+export const manifestOf = ({ found }: FoundImage): string | undefined =>
+  found.from === "engine" ? undefined : found.image.manifest.digest;
+
 /** Brings one image into the layout of a bundle, under all of its names. */
 export async function carryImage(
   { wanted, found }: FoundImage,
@@ -173,6 +177,7 @@ export async function carryImage(
         });
       }
       const manifestBytes = store.readBlob(image.manifest.digest);
+      progress.passed(manifestBytes.length);
       return await target.add({ manifest: image.manifest, manifestBytes, indexDigest: image.indexDigest }, wanted.refs);
     }
   }

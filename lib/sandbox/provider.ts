@@ -316,6 +316,8 @@ export interface SandboxProvider {
   local?(reference: string, signal: AbortSignal): Promise<LocalImage | undefined>;
   /** Makes an image of our store startable under `names`: once, checked by its configuration digest. */
   takeIn?(image: StoredImage, store: ImageStore, names: string[], signal: AbortSignal): Promise<void>;
+  /** Brings an image that it has into a store under `names`, its configuration byte for byte. Throws "image.failed". */
+  saveInto?(reference: string, store: ImageStore, names: string[], signal: AbortSignal): Promise<StoredImage>;
   /** Sandboxes that belong together; absent where this provider has none (a Compose task is refused at prepare). */
   openGroup?(spec: GroupSpec, signal: AbortSignal): Promise<Group>;
   /** What its groups cannot give a member; a Compose file that asks for it is refused at prepare. */
