@@ -17,6 +17,7 @@ import type {
   SandboxSpec,
   SweepReport,
 } from "../lib/sandbox/provider.ts";
+import type { ImageStore, StoredImage } from "../lib/store/store.ts";
 import { refuseVariables } from "../lib/sandbox/variables.ts";
 import type { Group, GroupSpec } from "../lib/sandbox/group.ts";
 import { runArgv } from "./_oci_argv.ts";
@@ -26,6 +27,7 @@ import { diagnosis } from "./_oci_diagnose.ts";
 import { type BuildDeps, builtImage } from "./_oci_dockerfile.ts";
 import type { Engine } from "./_oci_engine.ts";
 import { type ImageHandle, inspectImage, localImage } from "./_oci_image.ts";
+import { loadImage, saveImage } from "./_oci_images_io.ts";
 import { listLeftovers, sweepLeftovers, sweepLeftoversNow } from "./_oci_leftovers.ts";
 import { heldLimits, holdOf } from "./_oci_limits.ts";
 import { type NamedDeps, namedImage, namesOf } from "./_oci_named.ts";
@@ -42,7 +44,7 @@ export class OciProvider implements SandboxProvider {
   readonly #images = new Shared<PreparedImage>();
   readonly #sandboxDeps: SandboxDeps;
   readonly #buildDeps: BuildDeps;
-  readonly #namedDeps: NamedDeps;
+  readonly #namedDeps: Omit<NamedDeps, "storePlatform">;
 
   /** Throws "usage" for an option that there is not. */
   constructor(private readonly engine: Engine, deps: ProviderDeps) {
@@ -60,6 +62,7 @@ export class OciProvider implements SandboxProvider {
       emit,
       scratch,
       gate: new Gate(engine.concurrency),
+      registryDigests: engine.registryDigests?.bind(engine),
     };
     this.#buildDeps = { ...this.#sandboxDeps, builder: engine.builder };
     const pulls = new Pulls(this.#sandboxDeps, deps.platform);
@@ -67,6 +70,7 @@ export class OciProvider implements SandboxProvider {
       ...this.#sandboxDeps,
       offline: deps.offline ?? false,
       platform: deps.platform,
+      store: deps.store,
       pull: (reference, signal) => pulls.get(reference, signal),
     };
   }
@@ -98,7 +102,11 @@ export class OciProvider implements SandboxProvider {
       key,
       () =>
         source.kind === "named"
-          ? namedImage(this.#namedDeps, source, signal)
+          ? namedImage(
+            { ...this.#namedDeps, storePlatform: this.#namedDeps.platform ?? facts.platform },
+            source,
+            signal,
+          )
           : builtImage(this.#buildDeps, source, signal, emit),
     );
     return { ...image, notes: [...image.notes, ...heldLimits(need.limits, this.name, facts).notes] };
@@ -109,6 +117,14 @@ export class OciProvider implements SandboxProvider {
       const image = await inspectImage(this.#sandboxDeps, name, signal);
       if (image !== undefined) return localImage(image);
     }
+  }
+
+  takeIn(image: StoredImage, store: ImageStore, names: string[], signal: AbortSignal): Promise<void> {
+    return loadImage(this.#sandboxDeps, image, store, names, signal);
+  }
+
+  saveInto(reference: string, store: ImageStore, names: string[], signal: AbortSignal): Promise<StoredImage> {
+    return saveImage(this.#sandboxDeps, reference, store, names, signal);
   }
 
   open(spec: SandboxSpec, signal: AbortSignal): Promise<Sandbox> {

@@ -118,6 +118,16 @@ export const pullArgv = (
   platform?: string,
 ): string[] => [path, "pull", "-q", ...(platform === undefined ? [] : ["--platform", platform]), reference];
 
+/** Reads a docker-archive from stdin. */
+export const loadArgv = ({ path }: Program): string[] => [path, "load", "--quiet"];
+
+/** Writes a docker-archive to stdout; by id, so that no name of the engine's comes with it. */
+export const saveArgv = ({ engine, path }: Program, id: string): string[] => [
+  ...[path, "save", ...(engine === "podman" ? ["--quiet", "--format", "docker-archive"] : []), id],
+];
+
+export const tagArgv = ({ path }: Program, id: string, name: string): string[] => [path, "tag", id, name];
+
 export const copyInArgv = ({ path }: Program, name: string): string[] => [path, "cp", "-", `${name}:/`];
 
 export const copyOutArgv = (

@@ -4,6 +4,7 @@ import type { Clock } from "../lib/runtime/clock.ts";
 import type { Gate } from "../lib/runtime/pool.ts";
 import type { Runner } from "../lib/runtime/runner.ts";
 import type { Program } from "./_oci_argv.ts";
+import type { Inspected } from "./_oci_image.ts";
 import type { BoxClient } from "./_oci_client.ts";
 
 export interface BoxDeps {
@@ -15,6 +16,8 @@ export interface BoxDeps {
   emit: Emit;
   /** The run's own folder, which goes with the run. */
   scratch: string;
+  /** Of an image's `RepoDigests` those that a registry gave it; absent where the engine knows no others. */
+  registryDigests?: (image: Inspected, signal: AbortSignal) => Promise<string[]>;
 }
 
 /** The same with docker or podman below it. */

@@ -1,10 +1,13 @@
 /** What differs between engines; docker.ts and podman.ts fill it in, everything else is one code for both. */
 import type { Missing } from "../lib/sandbox/provider.ts";
 import type { BuildTool, Program } from "./_oci_argv.ts";
+import type { Inspected } from "./_oci_image.ts";
 
 /** What an engine says about itself and its machine. */
 export interface EngineFacts {
   version: string;
+  /** `os/arch` of what it runs. */
+  platform: string;
   cpus: number;
   /** Limits that really hold; false ones are left out of command lines and noted. */
   limits: { cpu: boolean; memory: boolean; pids: boolean };
@@ -22,6 +25,8 @@ export interface Engine {
   /** Asks the engine; throws "engine.missing". Shared by all who wait. */
   facts(signal: AbortSignal): Promise<EngineFacts>;
   builder(): Promise<BuildTool>;
+  /** Of an image's `RepoDigests` those that a registry gave it; absent where the engine knows no others. */
+  registryDigests?(image: Inspected, signal: AbortSignal): Promise<string[]>;
   /** What a thorough look around finds beside a trial: worth knowing, each with what mends it. */
   faults(signal: AbortSignal): Promise<Missing[]>;
 }

@@ -59,7 +59,12 @@ export async function inspectImage(
     await clock.sleep(SECOND_LOOK_MS, signal);
     found = await look();
   }
-  if (found.state === "present") return found.image;
+  if (found.state === "present") {
+    const { image } = found;
+    return deps.registryDigests === undefined
+      ? image
+      : { ...image, RepoDigests: await deps.registryDigests(image, signal) };
+  }
   if (found.state === "absent") return undefined;
   throw new HarborError(
     "image.failed",

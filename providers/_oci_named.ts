@@ -1,12 +1,14 @@
 /**
- * Images by name. What the engine has is used as it is, under the name or an alias of it; only then is a registry asked,
- * and never offline.
+ * Images by name. What the engine has is used as it is, under the name or an alias of it; what our own store has is
+ * loaded into the engine; only then is a registry asked, and never offline.
  */
 import { HarborError } from "../lib/errors.ts";
 import { localAlias } from "../lib/images/alias.ts";
 import type { ImageNeed, PreparedImage } from "../lib/sandbox/provider.ts";
+import type { ImageStore } from "../lib/store/store.ts";
 import { type EngineName, fullReference } from "./_oci_argv.ts";
 import type { SandboxDeps } from "./_oci_deps.ts";
+import { loadImage } from "./_oci_images_io.ts";
 import {
   agrees,
   configDigestOf,
@@ -28,13 +30,16 @@ export interface NamedDeps extends SandboxDeps {
   offline: boolean;
   /** `os/arch` of the run; undefined takes what the engine has. */
   platform: string | undefined;
+  store: ImageStore | undefined;
+  /** `os/arch` of what is looked for in the store. */
+  storePlatform: string;
   /** Asks the registry. Throws "image.failed". */
   pull(reference: string, signal: AbortSignal): Promise<void>;
 }
 
 /** Throws "image.failed"; `details.missing` is the reference where nothing is wrong but that it is not here. */
 export async function namedImage(deps: NamedDeps, need: NamedNeed, signal: AbortSignal): Promise<PreparedImage> {
-  const found = await here(deps, need, signal) ?? await pulled(deps, need, signal);
+  const found = await here(deps, need, signal) ?? await stored(deps, need, signal) ?? await pulled(deps, need, signal);
   const platform = platformOfImage(found.image);
   if (deps.platform !== undefined && platform !== deps.platform) {
     throw new HarborError("image.failed", `${need.reference} resolved to ${platform}, not ${deps.platform}`, {
@@ -76,6 +81,27 @@ export function namesOf(engine: EngineName, { reference, aliases = [], configDig
 
 const shortName = (reference: string): string[] =>
   /^docker\.io\/library\/[^/@]+$/.test(reference) ? [reference.slice("docker.io/library/".length)] : [];
+
+async function stored(deps: NamedDeps, need: NamedNeed, signal: AbortSignal): Promise<Found | undefined> {
+  const { store, storePlatform } = deps;
+  if (store === undefined) return undefined;
+  const { reference, configDigest, aliases = [] } = need;
+  for (const name of [reference, ...(configDigest === undefined ? [] : [configDigest]), ...aliases]) {
+    const found = await store.find(name, storePlatform);
+    if (found === undefined || (configDigest !== undefined && found.config.digest !== configDigest)) continue;
+    await loadImage(deps, found, store, [reference], signal);
+    const alias = localAlias(reference, found.config.digest);
+    const image = await inspectImage(deps, alias, signal);
+    if (image === undefined) {
+      throw new HarborError(
+        "image.failed",
+        `Image ${need.reference} was loaded as ${alias}, yet ${deps.program.path} does not know it`,
+      );
+    }
+    return { image, name: alias };
+  }
+  return undefined;
+}
 
 async function pulled(deps: NamedDeps, need: NamedNeed, signal: AbortSignal): Promise<Found> {
   const { reference } = need;

@@ -126,6 +126,11 @@ function neverUp(engine: EngineName, control: Control, spec: SandboxSpec, exitCo
       return new HarborError("sandbox.failed", `Image ${reference} cannot run /bin/sh: ${failure.line}`, {
         hint: "a sandbox needs a POSIX shell at /bin/sh in the image (distroless images have none)",
       });
+    case "no-image":
+      return new HarborError("image.failed", `Image ${reference} is gone from ${engine} since it was prepared`, {
+        hint: "somebody removed it: run again, and gym-harbor brings or builds it anew",
+        details: { reference },
+      });
     case "daemon-down":
     case "no-permission":
       return new HarborError("engine.missing", `${engine} does not answer: ${failure.line}`, {

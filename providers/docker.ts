@@ -5,6 +5,7 @@
 import { existsSync } from "node:fs";
 import { delimiter, isAbsolute, join } from "node:path";
 import { HarborError } from "../lib/errors.ts";
+import { platformOf } from "../lib/images/config.ts";
 import { Shared } from "../lib/runtime/pool.ts";
 import { inheritedEnv } from "../lib/runtime/runner.ts";
 import { decisiveLine, engineFailure } from "../lib/sandbox/failure.ts";
@@ -17,6 +18,7 @@ import type { EngineFacts } from "./_oci_engine.ts";
 /** The part of `docker info --format '{{json .}}'` that matters (API 1.41). */
 interface Info {
   ServerVersion?: string;
+  Architecture?: string;
   NCPU?: number;
   MemoryLimit?: boolean;
   CpuCfsQuota?: boolean;
@@ -62,6 +64,7 @@ export function dockerProvider(given: ProviderDeps): SandboxProvider {
 
 const factsOf = (info: Info): EngineFacts => ({
   version: info.ServerVersion ?? "",
+  platform: platformOf({ os: info.OSType ?? "linux", architecture: info.Architecture ?? "" }),
   cpus: info.NCPU ?? Infinity,
   limits: { cpu: info.CpuCfsQuota ?? false, memory: info.MemoryLimit ?? false, pids: info.PidsLimit ?? false },
   gpus: Object.keys(info.Runtimes ?? {}).includes("nvidia"),

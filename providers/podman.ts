@@ -3,8 +3,10 @@
  * dynamically linked one cannot run in a static image). Tried with 4.3.1, runc 1.1 and crun 1.8.
  */
 import { accessSync, constants, existsSync } from "node:fs";
+import { join } from "node:path";
 import process from "node:process";
 import { HarborError } from "../lib/errors.ts";
+import { platformOf } from "../lib/images/config.ts";
 import { Shared } from "../lib/runtime/pool.ts";
 import { inheritedEnv } from "../lib/runtime/runner.ts";
 import { decisiveLine, engineFailure } from "../lib/sandbox/failure.ts";
@@ -13,10 +15,13 @@ import { OciProvider } from "./_oci.ts";
 import type { Program } from "./_oci_argv.ts";
 import { mend, rootlessFaults, storageFaults } from "./_oci_diagnose.ts";
 import type { EngineFacts } from "./_oci_engine.ts";
+import { fromRegistries } from "./_podman_digests.ts";
 
 /** The part of `podman info --format json` that matters (4.3). */
 interface Info {
   host?: {
+    os?: string;
+    arch?: string;
     cpus?: number;
     cgroupVersion?: string;
     cgroupControllers?: string[] | null;
@@ -42,6 +47,12 @@ export function podmanProvider(given: ProviderDeps): SandboxProvider {
     concurrency: CONCURRENCY,
     facts: async (signal) => factsOf(await info(signal)),
     builder: () => Promise.resolve({ builder: "buildah", path: program.path }),
+    async registryDigests({ Id, RepoDigests, RootFS }, signal) {
+      const digests = RepoDigests ?? [];
+      if (digests.every((digest) => digest.startsWith("localhost/"))) return [];
+      const { graphRoot = "", graphDriverName } = (await info(signal)).store ?? {};
+      return fromRegistries(digests, RootFS?.Layers ?? [], join(graphRoot, `${graphDriverName}-images`, Id));
+    },
     faults: async (signal) => faultsOf(await info(signal), deps.env),
   }, deps);
 }
@@ -72,6 +83,7 @@ function factsOf({ host, version }: Info): EngineFacts {
   const can = (controller: string) => !powerless && (host?.cgroupControllers ?? []).includes(controller);
   return {
     version: version?.Version ?? "",
+    platform: platformOf({ os: host?.os ?? "linux", architecture: host?.arch ?? "" }),
     cpus: host?.cpus ?? Infinity,
     limits: { cpu: can("cpu"), memory: can("memory"), pids: can("pids") },
     gpus: existsSync("/etc/cdi/nvidia.yaml") || existsSync("/var/run/cdi/nvidia.yaml"),

@@ -6,6 +6,7 @@ import { heldLimits, holdOf } from "../../providers/_oci_limits.ts";
 
 const ABLE: EngineFacts = {
   version: "1",
+  platform: "linux/amd64",
   cpus: 4,
   limits: { cpu: true, memory: true, pids: true },
   gpus: true,
