@@ -3,26 +3,34 @@ import { makeProvider, PROVIDERS } from "../providers/mod.ts";
 import type { Context } from "../lib/context.ts";
 import { HarborError } from "../lib/errors.ts";
 import { newRunId, thisOwner } from "../lib/sandbox/owner.ts";
-import type { SandboxProvider } from "../lib/sandbox/provider.ts";
+import type { ProviderDeps, SandboxProvider } from "../lib/sandbox/provider.ts";
 import { makeScratch, removeScratch } from "../lib/sandbox/scratch.ts";
 
+/** What providers are made with besides the machine; nothing: as they are without any option. */
+export type Lent = Partial<Pick<ProviderDeps, "offline" | "store" | "registry" | "platform" | "unpackDir">> & {
+  /** `sandbox.<name>.…` overrides, by sandbox. */
+  options?: Readonly<Record<string, Record<string, unknown>>>;
+};
+
 /** Lends every provider for the time of a call. */
-export type Lend = <T>(ctx: Context, work: (providers: SandboxProvider[]) => Promise<T>) => Promise<T>;
+export type Lend = <T>(ctx: Context, lent: Lent, work: (providers: SandboxProvider[]) => Promise<T>) => Promise<T>;
 
 /** The real providers; what they made in their temp folder goes with the call. */
-export const withProviders: Lend = async (ctx, work) => {
+export const withProviders: Lend = async (ctx, { options = {}, ...images }, work) => {
   const scratch = makeScratch(ctx.env, thisOwner(newRunId()));
   const forget = ctx.onSecondSignal(() => removeScratch(scratch));
   try {
+    const { offline, store, registry, platform, unpackDir } = images;
     const deps = {
       runner: ctx.runner,
       clock: ctx.clock,
       env: ctx.env,
       emit: () => {}, // these commands print their own results
       scratch,
-      options: {},
+      ...{ offline, store, registry, platform, unpackDir },
     };
-    return await work(await Promise.all(PROVIDERS.map(({ name }) => makeProvider(name, deps))));
+    const made = PROVIDERS.map(({ name }) => makeProvider(name, { ...deps, options: options[name] ?? {} }));
+    return await work(await Promise.all(made));
   } finally {
     removeScratch(scratch);
     forget();

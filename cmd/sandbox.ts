@@ -38,6 +38,7 @@ export const sandboxList = {
   async run(options: ListOptions, ctx: Context, lend: Lend = withProviders): Promise<number> {
     const asked = await lend(
       ctx,
+      {},
       (providers) => askAll(providers, ctx, ANSWER_MS, (provider, signal) => provider.list({}, signal)),
     );
     if (!options.quiet) sayAbsent(asked, ctx);
@@ -66,6 +67,7 @@ export const sandboxGc = {
     const filter = { run: options.run, olderThanMs: options.olderThan };
     const asked = await lend(
       ctx,
+      {},
       (providers) => askAll(providers, ctx, SWEEP_MS, (provider, signal) => provider.sweep(filter, signal)),
     );
     if (!options.quiet) sayAbsent(asked, ctx);

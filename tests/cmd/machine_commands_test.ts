@@ -33,8 +33,9 @@ const bad = (name: Diagnosis["name"]): Diagnosis => ({
 
 /** Providers of which each has the given methods and no others. */
 function lending(...given: (Partial<SandboxProvider> & { name: SandboxProvider["name"] })[]): Lend {
-  return (_ctx, work) => work(given as unknown as SandboxProvider[]);
+  return (_ctx, _lent, work) => work(given as unknown as SandboxProvider[]);
 }
+const OFFLINE = { json: false, offline: true, overrides: [], verbose: false };
 const diagnosing = (...all: Diagnosis[]): Lend =>
   lending(...all.map((one) => ({ name: one.name, diagnose: () => Promise.resolve(one) })));
 
@@ -59,14 +60,14 @@ for (
 ) {
   test(`doctor exits ${exit} and says what auto takes when ${what}`, async () => {
     const { ctx, out } = testContext({ cwd: "/" });
-    assert.equal(await doctor.run({ json: false }, ctx, diagnosing(...all)), exit);
+    assert.equal(await doctor.run(OFFLINE, ctx, diagnosing(...all)), exit);
     assert.equal(out.at(-1), last);
   });
 }
 
 test("doctor names the missing piece and what mends it", async () => {
   const { ctx, out } = testContext({ cwd: "/" });
-  await doctor.run({ json: false }, ctx, diagnosing(bad("podman")));
+  await doctor.run(OFFLINE, ctx, diagnosing(bad("podman")));
   assert.ok(out.includes("podman  not usable"));
   assert.ok(out.includes("  missing: no subuid range"));
   assert.ok(out.includes("  fix:     usermod --add-subuids 100000-165535 $USER"));
@@ -74,11 +75,40 @@ test("doctor names the missing piece and what mends it", async () => {
 
 test("doctor --json is one object of the documented shape", async () => {
   const { ctx, out } = testContext({ cwd: "/" });
-  await doctor.run({ json: true }, ctx, diagnosing(good("docker"), bad("podman")));
+  await doctor.run({ ...OFFLINE, json: true }, ctx, diagnosing(good("docker"), bad("podman")));
   assert.equal(out.length, 1);
   const said = JSON.parse(out[0]!);
-  assert.deepEqual(Object.keys(said), ["version", "platform", "sandboxes", "machine"]);
+  assert.deepEqual(Object.keys(said), ["version", "platform", "sandboxes", "machine", "registries"]);
   assert.deepEqual(said.sandboxes, [good("docker"), bad("podman")]);
+});
+
+test("doctor asks Docker Hub and every registry that is set up, unless told to stay offline", async () => {
+  const asked: string[] = [];
+  const ask = ((url: URL) => {
+    asked.push(url.href);
+    return url.host === "mirror.local"
+      ? Promise.resolve(new Response("{}", { status: 401 }))
+      : Promise.reject(new TypeError("no way there"));
+  }) as typeof fetch;
+  const options = {
+    ...OFFLINE,
+    offline: false,
+    overrides: ["registries.docker.io.mirrors=['https://mirror.local']", "registries.a.b.insecure=true"],
+  };
+  const { ctx, out } = testContext({ cwd: "/", env: {} });
+  await doctor.run(options, ctx, diagnosing(good("docker")), ask);
+  assert.deepEqual(asked.sort(), ["http://a.b/v2/", "https://mirror.local/v2/"]);
+  assert.ok(out.includes("  docker.io: answers"));
+  assert.match(out.find((line) => line.includes("a.b:"))!, /^ {2}a\.b: no answer from http:\/\/a\.b \(.*no way there/);
+  asked.length = 0;
+  await doctor.run({ ...options, offline: true }, testContext({ cwd: "/" }).ctx, diagnosing(good("docker")), ask);
+  await doctor.run(
+    options,
+    testContext({ cwd: "/", env: { GYM_HARBOR_OFFLINE: "1" } }).ctx,
+    diagnosing(good("docker")),
+    ask,
+  );
+  assert.deepEqual(asked, []);
 });
 
 test("doctor takes a provider that fails or hangs as a finding", async () => {
@@ -90,7 +120,7 @@ test("doctor takes a provider that fails or hangs as a finding", async () => {
     { name: "docker", diagnose: () => Promise.reject(new Error("killed by the deadline")) },
     { name: "host", diagnose: () => Promise.resolve(good("host")) },
   );
-  assert.equal(await doctor.run({ json: true }, ctx, lend), 0);
+  assert.equal(await doctor.run({ ...OFFLINE, json: true }, ctx, lend), 0);
   const [docker] = JSON.parse(out[0]!).sandboxes;
   assert.equal(docker.usable, false);
   assert.match(docker.missing[0].what, /no answer within 60 s/);
