@@ -9,7 +9,7 @@ import process from "node:process";
 import type { Bench, Row } from "./row.ts";
 
 /** In this order; `host` and `engines` say so themselves when this machine lacks what they need. */
-const BENCHES = ["start", "check", "digest", "bundle", "host", "engines"];
+const BENCHES = ["start", "check", "digest", "prepare", "bundle", "host", "engines"];
 
 const here = import.meta.dirname!;
 const binary = resolve(process.env.GYM_HARBOR_BIN ?? join(here, "..", "..", "dist", "gym-harbor"));
