@@ -2,7 +2,7 @@
  * Why a Compose file is refused, in one text that names every service and key (spec/images-and-sandboxes §6.4). Values
  * taken from this machine's environment never stand in it.
  */
-import { Redactor } from "../rollouts/redact.ts";
+import { secretsAmong, withoutSecrets } from "../secrets.ts";
 
 export class Refusals {
   #found = new Set<string>();
@@ -18,7 +18,7 @@ export class Refusals {
 
   /** The reason, entries sorted; `secrets` (name → value) do not come through. */
   text(secrets: Readonly<Record<string, string>> = {}): string {
-    return new Redactor(secrets).text(`Compose file was refused: ${[...this.#found].sort().join("; ")}`);
+    return withoutSecrets(`Compose file was refused: ${[...this.#found].sort().join("; ")}`, secretsAmong(secrets));
   }
 }
 

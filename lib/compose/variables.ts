@@ -3,7 +3,7 @@
  * `[environment].env`, then this machine's environment, then environment/.env. Pure; what was missing and what was taken
  * from this machine is kept.
  */
-import { isSecretName } from "../rollouts/redact.ts";
+import { isSecretName } from "../secrets.ts";
 import { template } from "../task/env.ts";
 import type { Task } from "../task/task.ts";
 import type { Lookup } from "./interpolate.ts";

@@ -1,34 +1,18 @@
-/**
- * Values that came from this machine's environment through `${NAME}` in a task do not reach rows or log files: each is
- * replaced by `[NAME]`. Short values and names that everybody knows (HOME, USER, …) are left alone, or every path and
- * every digit of a log would be torn up.
- */
+/** Values that came from this machine's environment through `${NAME}` in a task do not reach rows or log files. */
 import { Buffer } from "node:buffer";
 import { createReadStream, createWriteStream } from "node:fs";
 import { lstat, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { walkTree } from "../files/tree.ts";
-
-const SHORTEST = 4;
-const PUBLIC = new Set(
-  ["HOME", "USER", "LOGNAME", "PATH", "PWD", "SHELL", "TERM", "LANG", "TMPDIR", "HOSTNAME", "EDITOR", "TZ", "CI"],
-);
-
-/** Whether a variable's or key's name says that its value is secret, as NeMo Gym's masking does (tasksets §5.6). */
-export const isSecretName = (name: string): boolean =>
-  /token|key|header|passw(or)?d|secret|credential|bearer|cookie|authorization/i.test(name);
+import { type Secret, secretsAmong, withoutSecrets } from "../secrets.ts";
 
 export class Redactor {
-  /** Value → name, longest first, so that a value inside another never leaves its rest behind. */
-  readonly #secrets: [value: string, name: string][];
+  readonly #secrets: Secret[];
 
   /** `values`: name → value of what was taken from the host. */
   constructor(values: Readonly<Record<string, string>>) {
-    this.#secrets = Object.entries(values)
-      .filter(([name, value]) => value.length >= SHORTEST && !PUBLIC.has(name) && !name.startsWith("LC_"))
-      .map(([name, value]): [string, string] => [value, name])
-      .sort(([a], [b]) => b.length - a.length);
+    this.#secrets = secretsAmong(values);
   }
 
   get empty(): boolean {
@@ -36,7 +20,7 @@ export class Redactor {
   }
 
   text(text: string): string {
-    return this.#secrets.reduce((seen, [value, name]) => seen.replaceAll(value, `[${name}]`), text);
+    return withoutSecrets(text, this.#secrets);
   }
 
   /** A copy with every string in it redacted; keys stay. */
@@ -74,12 +58,11 @@ export class Redactor {
 
   /** Bytes as Latin-1 text: one character a byte, so that nothing but the secrets changes. */
   async *#chunks(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer> {
-    const secrets = this.#secrets.map(([value, name]) => [Buffer.from(value).toString("latin1"), name] as const);
+    const secrets = this.#secrets.map(([value, name]): Secret => [Buffer.from(value).toString("latin1"), name]);
     const longest = Math.max(...secrets.map(([value]) => value.length));
-    const clean = (text: string) => secrets.reduce((seen, [value, name]) => seen.replaceAll(value, `[${name}]`), text);
     let held = "";
     for await (const chunk of chunks) {
-      held = clean(held + Buffer.from(chunk).toString("latin1"));
+      held = withoutSecrets(held + Buffer.from(chunk).toString("latin1"), secrets);
       const ready = held.length - longest + 1; // the rest may be the beginning of a secret
       if (ready <= 0) continue;
       yield Buffer.from(held.slice(0, ready), "latin1");

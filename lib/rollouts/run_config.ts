@@ -5,7 +5,7 @@
 import { stringify } from "yaml";
 import type { BuildOptions } from "../images/options.ts";
 import type { PlannedTask } from "../episode/plan.ts";
-import { isSecretName } from "./redact.ts";
+import { isSecretName } from "../secrets.ts";
 import { ENVIRONMENT_SERVER } from "./schema.ts";
 
 export interface RunConfigFacts {
