@@ -18,6 +18,7 @@ import { screen } from "../lib/report/screen.ts";
 import { lines, TABLE_HEADER, tableLine } from "../lib/report/table.ts";
 import type { TaskRecord } from "../lib/report/summary.ts";
 import { type ImageSetup, imageSetup } from "./_images.ts";
+import { composeOverlays } from "./_compose.ts";
 import { prepareImages, type PrepareRequest } from "./_prepare.ts";
 import { readEnvYaml } from "./_env_yaml.ts";
 import { type RunPaths, runPaths } from "../lib/rollouts/paths.ts";
@@ -138,7 +139,7 @@ async function evaluated(
     episodeDeps(ctx, sandboxes, input, {
       setup: given.images,
       logs: join(paths.folder, "builds"),
-      composeOverlays: [],
+      composeOverlays: composeOverlays(settings, ctx.cwd),
     }),
     ctx.signal,
   );
@@ -162,7 +163,7 @@ function episodeDeps(
       const sandbox = {
         sandbox: provider.name,
         provider: () => Promise.resolve(provider),
-        groupLacks: provider.groupLacks,
+        groups: provider,
       };
       return prepareImages({ tasks, folder, emit, scratch, ...sandbox, ...images }, ctx);
     },

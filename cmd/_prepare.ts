@@ -3,8 +3,8 @@ import { createHash } from "node:crypto";
 import { accessSync, constants, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { chooseBuilder } from "../providers/builders/mod.ts";
-import { readCompose } from "../lib/compose/mod.ts";
 import { withBundleNames } from "../lib/bundle/names.ts";
+import { type ComposeRequest, readCompose } from "../lib/compose/mod.ts";
 import type { Context } from "../lib/context.ts";
 import { HarborError } from "../lib/errors.ts";
 import type { Emit } from "../lib/events.ts";
@@ -12,7 +12,6 @@ import type { BuilderOptions } from "../lib/images/builder.ts";
 import { imageName } from "../lib/images/plan.ts";
 import { type Prepared, prepareOnHost, prepareTasks } from "../lib/images/prepare.ts";
 import { Records } from "../lib/images/record_files.ts";
-import type { MemberFeature } from "../lib/sandbox/group.ts";
 import { LOCK_SUFFIX, scratchRoot } from "../lib/sandbox/scratch.ts";
 import type { ImageNeed, SandboxProvider } from "../lib/sandbox/provider.ts";
 import type { Task } from "../lib/task/task.ts";
@@ -35,8 +34,8 @@ export interface PrepareRequest {
   logs: string;
   /** Compose files that go over every task's own, absolute. */
   composeOverlays: readonly string[];
-  /** What the sandbox's groups cannot give; undefined where no sandbox was chosen yet. */
-  groupLacks: readonly MemberFeature[] | undefined;
+  /** The sandbox as far as Compose files are concerned; undefined where none was chosen yet. */
+  groups: ComposeRequest["sandbox"];
   /** Of `folder`, read already; they hold afterwards what was found out, also where nothing can be written. */
   records?: Records;
 }
@@ -44,9 +43,18 @@ export interface PrepareRequest {
 /** Throws as prepareTasks(). */
 export async function prepareImages(request: PrepareRequest, ctx: Context): Promise<Prepared> {
   const { tasks, setup, folder, sandbox, provider, emit, scratch, logs } = request;
-  // `host` applies a Dockerfile to this machine's own root: it has no images.
-  if (sandbox === "host") return prepareOnHost(tasks);
   const { clock, runner, env, signal } = ctx;
+  const compose = (task: Task) =>
+    task.image.mode !== "compose" && request.composeOverlays.length === 0 ? null : readCompose({
+      task,
+      taskImage: imageName(task.contextHash ?? task.id),
+      hostEnv: env,
+      overlays: request.composeOverlays,
+      platform: setup.platform,
+      sandbox: request.groups,
+    });
+  // `host` applies a Dockerfile to this machine's own root: it has no images.
+  if (sandbox === "host") return prepareOnHost(tasks, compose);
   const { builds: options, offline } = setup;
   const local = async (reference: string, asking: AbortSignal) => await (await provider())?.local?.(reference, asking);
   const builder = once(async () => {
@@ -58,15 +66,7 @@ export async function prepareImages(request: PrepareRequest, ctx: Context): Prom
     ? (hash: string) => join(folder, ".gym-harbor", `build-${hash}.lock`)
     : (hash: string) => join(scratchRoot(env), `build-${storeKey(env)}-${hash}${LOCK_SUFFIX}`);
   const prepared = await prepareTasks(tasks, {
-    compose: (task) =>
-      readCompose({
-        task,
-        taskImage: imageName(task.contextHash!),
-        hostEnv: env,
-        overlays: request.composeOverlays,
-        platform: setup.platform,
-        lacks: request.groupLacks,
-      }),
+    compose,
     clock,
     emit,
     options,

@@ -25,6 +25,7 @@ export function preparedFrom(
     env: envOf(config),
     user: config.User ?? "",
     entrypoint: config.Entrypoint ?? [],
+    config,
     notes: [...notes],
     handle: { stack, configDigest: image.config.digest } satisfies LayersImage,
   };

@@ -175,6 +175,7 @@ export function prepared(image: Inspected, reference: string): PreparedImage {
     env: envOf(config),
     user: config.User ?? "",
     entrypoint: config.Entrypoint ?? [],
+    config,
     notes: [],
     handle: { id: image.Id } satisfies ImageHandle,
   };

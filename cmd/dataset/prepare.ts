@@ -1,4 +1,5 @@
 /** `dataset prepare`: everything that a run needs to know and have before its first episode, once for all runs. */
+import { episodeSettings } from "../../lib/episode/settings.ts";
 import type { z } from "zod";
 import type { Context } from "../../lib/context.ts";
 import { EXIT, HarborError } from "../../lib/errors.ts";
@@ -24,6 +25,7 @@ import { readSelected, recordDataset, refuseUnloadable } from "../_evaluate.ts";
 import { type ImageSetup, imageSetup } from "../_images.ts";
 import { parseWith } from "../_options.ts";
 import { parseOverrides } from "../_overrides.ts";
+import { composeOverlays } from "../_compose.ts";
 import { lazily, prepareImages, unrecorded } from "../_prepare.ts";
 import { PrepareOptions, withPrepareOptions } from "../_run_options.ts";
 import { RunSandboxes } from "../_run_sandboxes.ts";
@@ -74,8 +76,8 @@ export async function run(options: Options, ctx: Context): Promise<number> {
       emit: view.emit,
       scratch: sandboxes.scratch,
       logs: `${paths.folder}/builds`,
-      composeOverlays: [],
-      groupLacks: undefined,
+      composeOverlays: composeOverlays(episodeSettings(overrides.harbor_environment_server), ctx.cwd),
+      groups: undefined,
     }, ctx);
     const skipped = { ...input.unloadable, ...leftOut(prepared) };
     await store.write(paths.skipped, json(skipped));

@@ -6,7 +6,7 @@
 import { readFileSync } from "node:fs";
 import { dirname, relative } from "node:path";
 import { reasonOf } from "../files/reason.ts";
-import type { MemberFeature } from "../sandbox/group.ts";
+import type { SandboxProvider } from "../sandbox/provider.ts";
 import type { Task } from "../task/task.ts";
 import { baseDocument } from "./base.ts";
 import { ComposeFault, isTable, Override, readDocument, Reset, type Table, table, type Value } from "./document.ts";
@@ -30,8 +30,8 @@ export interface ComposeRequest {
   overlays: readonly string[];
   /** `os/arch` of the run. */
   platform: string;
-  /** What the provider's groups cannot give (SandboxProvider.groupLacks). */
-  lacks?: readonly MemberFeature[];
+  /** Who is to run it, and what its groups cannot give; absent where that is not known yet. */
+  sandbox?: Pick<SandboxProvider, "name" | "openGroup" | "groupLacks">;
 }
 
 const FILE = "environment/docker-compose.yaml";
@@ -58,7 +58,11 @@ export function readCompose(request: ComposeRequest): ComposeReading {
     inlineEnvFiles(merged, task.folder, variables, refusals, notes);
     if (refusals.any) return refused();
     const plan = settle(merged, request, { variables, refusals, notes });
-    return refusals.any ? refused() : { ok: true, plan };
+    if (refusals.any) return refused();
+    const { sandbox } = request;
+    return plan.needsGroup && sandbox !== undefined && sandbox.openGroup === undefined
+      ? { ok: false, reason: `${sandbox.name} cannot run a Compose task`, hint: "docker, podman and namespace can" }
+      : { ok: true, plan };
   } catch (error) {
     if (!(error instanceof ComposeFault)) throw error;
     refusals.add(null, "", error.message);

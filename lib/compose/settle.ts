@@ -123,7 +123,7 @@ function readServices(
     environment: `${request.task.folder}/environment`,
     declared,
     platform: request.platform,
-    lacks: request.lacks ?? [],
+    lacks: request.sandbox?.groupLacks ?? [],
     ...desk,
   };
   return sections("services", value, desk.refusals).map(([name, keys]) => {

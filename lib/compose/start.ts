@@ -128,12 +128,15 @@ class Starting {
 
   async #start(service: ResolvedService): Promise<void> {
     const { main, mounted, scratch, sandboxEnv } = this.request;
-    const { name, image, workdir, user, limits, argv, stop, healthcheck } = service;
+    const { name, image, limits, argv, stop, healthcheck } = service;
     const member = { ...service.member, mounts: await stageMounts(service.mounts, mounted, join(scratch, name)) };
     if (name === "main") {
       this.#main = await inTurn(this.deps.gate, this.limit, () => this.group.openMain(main, member, this.limit));
       return; // what it runs, and then its health, is begun by the episode
     }
+    // What a Dockerfile sets on an image that is started as it is, the engine does not know.
+    const own = image.declared === undefined ? {} : { workdir: image.workdir, user: image.user || undefined };
+    const { workdir = own.workdir, user = own.user } = service;
     const env = { ...sandboxEnv, ...image.declared, ...service.env };
     const spec = { ...member, ...stop, image, argv: argv!, env, workdir, user, limits, ttlMs: main.ttlMs };
     const begin = () =>

@@ -4,6 +4,7 @@
  * be there; the summary is written whatever happens after that.
  */
 import { existsSync } from "node:fs";
+import { boundPaths } from "../compose/mod.ts";
 import { HarborError } from "../errors.ts";
 import type { Agent } from "../agent/agent.ts";
 import type { Emit } from "../events.ts";
@@ -293,10 +294,16 @@ function scheduleDeps(desk: Desk, provider: SandboxProvider, images: PreparedIma
     emit,
     owner,
     imageOf: (task) => Promise.resolve().then(() => images.of(task)),
-    composeOf: () => null,
+    composeOf: images.composeOf,
     startGate: new Gate(GROUP_STARTS),
     scratch,
-    copies: new TaskCopies({ scratch, digestOf, ignored, withSolution: agent.needsSolution }),
+    copies: new TaskCopies({
+      scratch,
+      digestOf,
+      ignored,
+      mounted: ({ task }) => boundPaths(images.composeOf(task)?.plan.services ?? []),
+      withSolution: agent.needsSolution,
+    }),
     settings,
     rows,
     logsRoot: run.paths.verifier,

@@ -131,7 +131,7 @@ function groupOf(
   provider: SandboxProvider,
 ): ResolvedGroup | HarborError | undefined {
   if (plan.needsGroup && provider.openGroup === undefined) {
-    return new HarborError("task.unsupported", `--sandbox ${provider.name} has no groups: a Compose task needs one`);
+    return new HarborError("task.unsupported", `${provider.name} cannot run a Compose task`);
   }
   const byService: Record<string, PreparedImage> = {};
   for (const { name } of plan.services) {

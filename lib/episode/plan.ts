@@ -63,7 +63,6 @@ export function notInThisVersion(task: Task): string | null {
 function unbuiltFeature(task: Task): string | null {
   const { environment, agent, verifier } = task;
   if (task.steps.length > 0) return "steps";
-  if (task.image.mode === "compose") return "Compose";
   if (task.verifierMode === "separate") return "separate verifier";
   if (environment.os === "windows") return "os windows";
   const base = environment.network_mode ?? "public";

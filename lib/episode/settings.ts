@@ -22,6 +22,8 @@ export const EpisodeSettings = z.looseObject({
   sandbox_env: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()]).transform(String)).default({}),
   /** Shell commands run as root in every sandbox before the agent. */
   sandbox_setup_commands: z.array(z.string()).default([]),
+  /** Compose files that go over every task's own, in order; they make a group of every task. */
+  compose_overlay: z.union([z.string().transform((path) => [path]), z.array(z.string())]).default([]),
 });
 export type EpisodeSettings = z.infer<typeof EpisodeSettings>;
 

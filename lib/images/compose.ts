@@ -16,13 +16,24 @@ export const serviceRole = (service: string): string => (service === "main" ? "m
 /** One image per service of the plan, `main` first. */
 export function composeImages(task: Task, plan: ComposePlan, options: PlanOptions): TaskImage[] {
   const services = [...plan.services].sort((a, b) => Number(b.name === "main") - Number(a.name === "main"));
-  return services.map(({ name, image }) => ({ role: serviceRole(name), origin: originOf(task, image, options) }));
+  const isShared = services.some(({ name, image }) => name !== "main" && image.kind === "task");
+  const own = isShared ? sharedOrigin(task, options) : mainImage(task, options).origin;
+  return services.map(({ name, image }) => ({ role: serviceRole(name), origin: originOf(task, image, own, options) }));
 }
 
-function originOf(task: Task, image: ServiceImage, options: PlanOptions): Origin {
+/** The task's image where a sidecar starts from it as well: nobody applies RUN lines in a sidecar, so they are built. */
+function sharedOrigin(task: Task, options: PlanOptions): Origin {
+  const { origin } = mainImage(task, options);
+  if (origin.kind !== "base" || !origin.changes.some(({ kind }) => kind === "run")) return origin;
+  const built = mainImage(task, { ...options, force: true }).origin;
+  if (built.kind !== "build") return built;
+  return { kind: "build", build: { ...built.build, forced: false, reason: "RUN in the image of a sidecar" } };
+}
+
+function originOf(task: Task, image: ServiceImage, own: Origin, options: PlanOptions): Origin {
   switch (image.kind) {
     case "task":
-      return mainImage(task, options).origin;
+      return own;
     case "reference":
       return { kind: "service", reference: image.reference };
     case "build":

@@ -199,8 +199,11 @@ function hostSource(task: Task): ImageNeed["source"] {
   switch (image.mode) {
     case "none":
       return { kind: "none" };
-    case "compose":
-      throw new HarborError("not-built", "not in this version: Compose");
+    case "compose": // its main alone
+      if (image.reference === undefined) {
+        return image.dockerfile === undefined ? { kind: "none" } : dockerfileSource(task);
+      }
+      return { kind: "named", reference: image.reference };
     case "prebuilt":
       return image.dockerfile === undefined
         ? { kind: "named", reference: required(image.reference, task, "docker_image") }

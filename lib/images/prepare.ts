@@ -16,8 +16,8 @@ import { COMPOSE_IMAGES, withRecords } from "./records.ts";
 import { hostStart, type Start, startOf } from "./start.ts";
 
 export interface PrepareDeps extends BuildDeps, Pick<ConfigurationSources, "local" | "registry" | "fetch"> {
-  /** Reads the Compose file of a task whose image mode is `compose`. */
-  compose(task: Task): ComposeReading;
+  /** A task's Compose files; null for a task that has none. */
+  compose(task: Task): ComposeReading | null;
 }
 
 export interface Prepared {
@@ -65,9 +65,15 @@ export async function prepareTasks(tasks: readonly Task[], deps: PrepareDeps, si
 }
 
 /** For `host`, which applies a Dockerfile to this machine's own root: nothing is asked or recorded. */
-export function prepareOnHost(tasks: readonly Task[]): Prepared {
-  const images = new Map(tasks.map((task) => [task.id, new Map([["main", hostStart(task)]])]));
-  return { images, compose: new Map(), refused: {}, failures: [], done: [] };
+export function prepareOnHost(tasks: readonly Task[], readCompose: PrepareDeps["compose"] = () => null): Prepared {
+  const prepared: Prepared = { images: new Map(), compose: new Map(), refused: {}, failures: [], done: [] };
+  for (const task of tasks) {
+    const reading = readCompose(task);
+    if (reading?.ok === false) prepared.refused[task.id] = reading.reason;
+    else prepared.images.set(task.id, new Map([["main", hostStart(task)]]));
+    if (reading?.ok === true) prepared.compose.set(task.id, reading.plan);
+  }
+  return prepared;
 }
 
 interface Planned {
@@ -86,7 +92,7 @@ interface Plan {
 export function planTasks(
   tasks: readonly Task[],
   { force }: Pick<BuildOptions, "force">,
-  readCompose: (task: Task) => ComposeReading,
+  readCompose: PrepareDeps["compose"],
 ): Plan {
   const options: PlanOptions = {
     force,
@@ -95,16 +101,13 @@ export function planTasks(
   };
   const plan: Plan = { planned: [], compose: new Map(), refused: {} };
   for (const task of tasks) {
-    let agentSide: TaskImage[] = [];
-    if (task.image.mode === "compose") {
-      const reading = readCompose(task);
-      if (!reading.ok) {
-        plan.refused[task.id] = reading.reason;
-        continue;
-      }
-      plan.compose.set(task.id, reading.plan);
-      agentSide = composeImages(task, reading.plan, options);
-    } else agentSide = [mainImage(task, options)];
+    const reading = readCompose(task);
+    if (reading?.ok === false) {
+      plan.refused[task.id] = reading.reason;
+      continue;
+    }
+    if (reading !== null) plan.compose.set(task.id, reading.plan);
+    const agentSide = reading === null ? [mainImage(task, options)] : composeImages(task, reading.plan, options);
     plan.planned.push({ task, images: [...agentSide, ...verifierImages(task, options)] });
   }
   return plan;

@@ -42,10 +42,14 @@ export function startOf(
       const had = built.get(origin.build.name)!;
       if (had instanceof HarborError) return had;
       const start = starting(task, namedSource(had.reference, origin.build.name, had.record));
-      const { note } = had;
-      return note === undefined
-        ? start
-        : { ...start, finish: (image) => ({ ...image, notes: [...image.notes, note] }) };
+      const { note, record } = had;
+      const config = record?.config;
+      const finish = (image: PreparedImage): PreparedImage => ({
+        ...image,
+        ...(config !== undefined && { config }),
+        notes: note === undefined ? image.notes : [...image.notes, note],
+      });
+      return { ...start, finish };
     }
   }
 }

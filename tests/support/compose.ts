@@ -1,7 +1,7 @@
 /** Compose files for tests: written into a task folder, read, and resolved against images that a test makes up. */
 import { type ComposePlan, type ComposeReading, type ComposeRequest, readCompose } from "../../lib/compose/mod.ts";
 import type { ImageConfig } from "../../lib/images/config.ts";
-import type { PreparedImage } from "../../lib/sandbox/provider.ts";
+import type { PreparedImage, SandboxProvider } from "../../lib/sandbox/provider.ts";
 import { type Files, writeTree } from "./tree.ts";
 
 export interface ComposeCase {
@@ -14,7 +14,8 @@ export interface ComposeCase {
   environment?: Record<string, unknown>;
   /** Texts of overlays, in order. */
   overlays?: string[];
-  lacks?: ComposeRequest["lacks"];
+  lacks?: SandboxProvider["groupLacks"];
+  sandbox?: ComposeRequest["sandbox"];
   hooks?: string[];
   /** Whether environment/Dockerfile is there. Default: yes. */
   dockerfile?: boolean;
@@ -45,7 +46,8 @@ export function readCase(given: ComposeCase | string): ComposeReading {
     hostEnv: one.hostEnv ?? {},
     overlays: (one.overlays ?? []).map((_, index) => tree.at(`overlay-${index}.yaml`)),
     platform: "linux/amd64",
-    ...(one.lacks && { lacks: one.lacks }),
+    ...(one.sandbox && { sandbox: one.sandbox }),
+    ...(one.lacks && { sandbox: { name: "namespace", openGroup: () => Promise.reject(), groupLacks: one.lacks } }),
   });
 }
 

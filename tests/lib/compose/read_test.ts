@@ -389,6 +389,13 @@ test("readCompose() refuses what the provider's groups lack, and hooks of servic
   );
 });
 
+test("readCompose() refuses a group where there are none, and lets main alone run anywhere", () => {
+  const sandbox = { name: "host" } as const;
+  assert.equal(readCase({ file: sidecar(""), sandbox }).ok, false);
+  assert.equal(reasonCase({ file: sidecar(""), sandbox }), "host cannot run a Compose task");
+  assert.equal(reasonCase({ file: "services: {main: {working_dir: /app}}", sandbox }), "accepted");
+});
+
 test("readCompose() notes what it does otherwise, and warns of what nobody reads", () => {
   const plan = planCase({
     file: "version: '3'\n" + sidecar("restart: always\nports: ['80:80']\ncommand: run $NONE $NONE $ALSO") +
