@@ -106,7 +106,7 @@ export async function run(options: Options, ctx: Context): Promise<number> {
       scratch: sandboxes.scratch,
       logs: join(sandboxes.scratch, "builds"),
       composeOverlays: [],
-      groupLacks: undefined, // the sandbox that will run it may be another one
+      groups: undefined, // the sandbox that will run it may be another one
       records,
     }, ctx);
     const fatal = unrecorded(prepared);

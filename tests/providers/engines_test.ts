@@ -167,9 +167,11 @@ test("prepare() uses what is there without a pull, pinned where its digest is kn
     env: { A: "b=c" },
     user: "u",
     entrypoint: ["/e"],
+    config: image!.config,
     notes: [],
     handle: { id: "sha256:1f" },
   });
+  assert.deepEqual([image!.config?.Entrypoint, image!.config?.User], [["/e"], "u"]);
 });
 
 test("prepare() pulls what is not there, under the name that podman needs", async () => {

@@ -48,7 +48,7 @@ const unbuilt: [string, (task: Task) => Partial<Task>, string | null][] = [
   ["a plain task", () => ({}), null],
   ["steps", () => ({ steps: [{} as never] }), "not in this version: steps"],
   ["a separate verifier", () => ({ verifierMode: "separate" }), "not in this version: separate verifier"],
-  ["Compose", () => ({ image: { mode: "compose", uploads: false } }), "not in this version: Compose"],
+  ["Compose", () => ({ image: { mode: "compose", uploads: false } }), null],
   [
     "an allow list",
     (task) => ({ environment: { ...task.environment, network_mode: "allowlist" } }),

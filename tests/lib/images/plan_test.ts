@@ -40,8 +40,15 @@ test("imageNeedOf() names a ready image as written, or that there is none", () =
   assert.deepEqual(imageNeedOf(task({ mode: "none" })).source, { kind: "none" });
 });
 
+test("imageNeedOf() gives main of a Compose file alone what the task defines", () => {
+  assert.deepEqual(imageNeedOf(task({ mode: "compose", reference: "python:3.12" })).source, {
+    kind: "named",
+    reference: "python:3.12",
+  });
+  assert.deepEqual(imageNeedOf(task({ mode: "compose" })).source, { kind: "none" });
+});
+
 test("imageNeedOf() refuses what this version does not start, by name", () => {
-  assert.throws(() => imageNeedOf(task({ mode: "compose" })), { code: "not-built", message: /Compose/ });
   assert.throws(() => imageNeedOf(task({ mode: "none" }, { network_mode: "allowlist" })), {
     code: "not-built",
     message: /allowlist/,
