@@ -53,10 +53,10 @@ export class RunSandboxes implements AsyncDisposable {
   async provider(): Promise<SandboxProvider> {
     const { scratch, emit, ctx: { runner, clock, env, signal } } = this;
     this.#provider ??= await chooseSandbox(this.given.name, (name) => {
-      const { offline, store, registry, platform, unpackDir } = this.given.images ?? {};
+      const { offline, store, registry, registries, platform, unpackDir } = this.given.images ?? {};
       const images = this.given.images === undefined
         ? {}
-        : { offline, store, registry, platform, ...(unpackDir !== undefined && { unpackDir }) };
+        : { offline, store, registry, registries, platform, ...(unpackDir !== undefined && { unpackDir }) };
       return { runner, clock, env, emit, scratch, options: this.given.options[name] ?? {}, ...images };
     }, signal);
     await this.#sweep(this.#provider);

@@ -65,7 +65,7 @@ export class OciProvider implements SandboxProvider {
       registryDigests: engine.registryDigests?.bind(engine),
     };
     this.#buildDeps = { ...this.#sandboxDeps, builder: engine.builder };
-    const pulls = new Pulls(this.#sandboxDeps, deps.platform);
+    const pulls = new Pulls(this.#sandboxDeps, deps.platform, deps.registries ?? new Map());
     this.#namedDeps = {
       ...this.#sandboxDeps,
       offline: deps.offline ?? false,

@@ -1,11 +1,13 @@
 /** Pulls by an engine's own client: once per image for all who wait, and no more of a registry that has said stop. */
 import { HarborError } from "../lib/errors.ts";
 import { parseReference } from "../lib/images/reference.ts";
+import type { RegistrySettings } from "../lib/registry/settings.ts";
 import { Shared } from "../lib/runtime/pool.ts";
 import type { RunResult } from "../lib/runtime/runner.ts";
 import { decisiveLine, type EngineFailure, engineFailure } from "../lib/sandbox/failure.ts";
 import { fullReference, pullArgv } from "./_oci_argv.ts";
 import type { SandboxDeps } from "./_oci_deps.ts";
+import { registriesEnv } from "./_registries_conf.ts";
 
 const PULL_MS = 1_800_000;
 /** Waits between tries of what may pass by itself. Engines do not tell what a registry's Retry-After said. */
@@ -17,7 +19,11 @@ export class Pulls {
   readonly #limited = new Map<string, string>();
 
   /** `platform`: `os/arch` where it is not the engine's own. */
-  constructor(private readonly deps: SandboxDeps, private readonly platform: string | undefined) {}
+  constructor(
+    private readonly deps: SandboxDeps,
+    private readonly platform: string | undefined,
+    private readonly registries: RegistrySettings,
+  ) {}
 
   /** Throws "image.failed" with the engine's words and what to do. */
   get(reference: string, signal: AbortSignal): Promise<void> {
@@ -25,8 +31,11 @@ export class Pulls {
   }
 
   async #pull(reference: string, signal: AbortSignal): Promise<void> {
-    const { program, runner, env, gate, clock } = this.deps;
+    const { program, runner, gate, clock, scratch } = this.deps;
     const { host } = parseReference(reference);
+    // docker speaks plain HTTP to loopback by itself; its daemon's configuration says the rest.
+    const conf = program.engine === "podman" ? registriesEnv(scratch, this.deps.env, this.registries) : {};
+    const env = { ...this.deps.env, ...conf };
     const full = program.engine === "podman" ? fullReference(reference) : reference;
     for (let attempt = 0;; attempt++) {
       const limited = this.#limited.get(host);

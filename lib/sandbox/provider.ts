@@ -11,6 +11,7 @@ import type { Runner } from "../runtime/runner.ts";
 import type { DownloadLimits, DownloadReport, HostTree } from "../files/tar.ts";
 import type { ImageConfig } from "../images/config.ts";
 import type { Registry } from "../registry/registry.ts";
+import type { RegistrySettings } from "../registry/settings.ts";
 import type { ImageStore, StoredImage } from "../store/store.ts";
 import type { Group, GroupSpec, MemberFeature } from "./group.ts";
 import type { Owner } from "./owner.ts";
@@ -289,6 +290,8 @@ export interface ProviderDeps {
   unpackDir?: string;
   /** Where images come from that are not on this machine, for providers without an engine. */
   registry?: Registry;
+  /** What the user says of registries (`registries.<host>.…`), for clients that pull by themselves. */
+  registries?: RegistrySettings;
   /** `os/arch` of the run (`builds.platform`). */
   platform?: string;
   /** Overrides below `sandbox.<name>.` (`network`, `run`, …), as given. */
