@@ -106,7 +106,10 @@ export async function takeUpImages(
   const images = Array.from(answers.values(), (mine) => [...mine.values()]).flat();
   return {
     of(task, role = "main") {
-      const answer = answers.get(task.id)?.get(role);
+      const mine = answers.get(task.id);
+      // A service that cannot be started fails its task as its own image would.
+      const failed = [...mine?.values() ?? []].find((answer) => answer instanceof HarborError);
+      const answer = failed ?? mine?.get(role);
       if (answer === undefined) return NO_IMAGES.of(task);
       if (answer instanceof HarborError) throw answer;
       return answer;
