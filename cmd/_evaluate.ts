@@ -8,7 +8,7 @@ import type { Context } from "../lib/context.ts";
 import { HarborError } from "../lib/errors.ts";
 import { evaluate, type Evaluation, type EvaluationDeps, type EvaluationResult } from "../lib/episode/evaluate.ts";
 import { hiddenPaths, neighboursOf } from "../lib/episode/hidden.ts";
-import { readInput, type RunInput } from "../lib/episode/input.ts";
+import { readInput, type RunInput } from "../lib/dataset/input.ts";
 import { type EpisodeSettings, episodeSettings } from "../lib/episode/settings.ts";
 import type { Emit } from "../lib/events.ts";
 import { writeAtomic } from "../lib/files/atomic.ts";

@@ -1,7 +1,7 @@
 /** Where the sandbox on image layers keeps things, and whether that place can hold them. */
 import { readFileSync } from "node:fs";
 import { spaceAt } from "../lib/files/disk.ts";
-import { bytesText } from "../lib/report/bytes.ts";
+import { bytesText } from "../lib/bytes.ts";
 import { mountOf } from "../lib/sandbox/machine.ts";
 import type { Missing } from "../lib/sandbox/provider.ts";
 

@@ -1,5 +1,4 @@
 /** `bundle export`: a dataset and every image that its tasks start, in one folder to carry. */
-import process from "node:process";
 import { join, resolve } from "node:path";
 import { z } from "zod";
 import { providerName } from "../../providers/mod.ts";
@@ -12,7 +11,7 @@ import { EXIT, HarborError } from "../../lib/errors.ts";
 import type { Emit } from "../../lib/events.ts";
 import { Records } from "../../lib/images/record_files.ts";
 import { screen } from "../../lib/report/screen.ts";
-import { compiled, programName } from "../../lib/runtime/self.ts";
+import { compiled, programName, selfPath } from "../../lib/runtime/self.ts";
 import { isUtf8Locale } from "../../lib/runtime/terminal.ts";
 import { versionFacts } from "../../lib/runtime/version.ts";
 import type { SandboxProvider } from "../../lib/sandbox/provider.ts";
@@ -117,7 +116,7 @@ export async function run(options: Options, ctx: Context): Promise<number> {
       toolVersion: versionFacts().version,
       platform: setup.platform,
       baked: setup.builds.force,
-      ...(options.withBinary && { binary: process.execPath }),
+      ...(options.withBinary && { binary: selfPath }),
     });
     const engine = engineOf(await provider());
     const bundle = await exportBundle(

@@ -2,7 +2,7 @@
 import { statSync } from "node:fs";
 import { statfs } from "node:fs/promises";
 import { HarborError } from "../errors.ts";
-import { bytesText } from "../report/bytes.ts";
+import { bytesText } from "../bytes.ts";
 import type { Clock } from "../runtime/clock.ts";
 import type { Emit } from "../events.ts";
 import type { Progress } from "./copy.ts";

@@ -8,7 +8,7 @@ import { taskDigest } from "../digest/task.ts";
 import { HarborError } from "../errors.ts";
 import type { Emit } from "../events.ts";
 import { writeAtomic } from "../files/atomic.ts";
-import { bytesText } from "../report/bytes.ts";
+import { bytesText } from "../bytes.ts";
 import type { Clock } from "../runtime/clock.ts";
 import { openStore } from "../store/layout.ts";
 import { bundleOf } from "./_index.ts";

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import { manifestText, readManifest } from "../dataset/manifest.ts";
 import { openDataset } from "../dataset/load.ts";
-import type { RunInput } from "../episode/input.ts";
+import type { RunInput } from "../dataset/input.ts";
 import { HarborError } from "../errors.ts";
 import { statKind } from "../files/tree.ts";
 import { BUILT_IMAGES } from "../images/built.ts";

@@ -26,6 +26,9 @@ export function nameOf(argv0: string): string {
 
 export const programName: string = compiled ? nameOf(process.argv0) : "gym-harbor";
 
+/** The compiled file; from source, the runtime. */
+export const selfPath: string = process.execPath;
+
 /** The argv that starts this program again with `args`. */
 export function selfArgv(args: readonly string[]): string[] {
   if (compiled) return [process.execPath, ...args];

@@ -5,6 +5,7 @@ import { reasonOf } from "../files/reason.ts";
 import type { Runner } from "../runtime/runner.ts";
 import { digestOfFile } from "../store/blobs.ts";
 import { absentBlob, damaged } from "../store/damage.ts";
+import { unmasked } from "../runtime/umask.ts";
 import type { StoredImage } from "../store/store.ts";
 import { unpacked } from "./decompress.ts";
 import { applyExtras, isEmpty } from "./extras.ts";
@@ -58,7 +59,7 @@ export async function unpackLayer(
   const all = { whiteouts: 0 };
   const extras = writer.finishLayer((path) => (all.whiteouts++, below(path)));
   if (!isEmpty(extras)) await applyExtras(root, extras, { owners, runner, signal, what });
-  writer.unmasked(() => writer.settleFolders());
+  unmasked(() => writer.settleFolders());
   return { ...countsOf(writer), opaque: extras.opaque, hides: all.whiteouts > 0 };
 }
 
@@ -84,7 +85,7 @@ export async function unpackFlat(
       writer.attributesLeftOut += extras.attributed.size + extras.fifos.length;
     }
   }
-  writer.unmasked(() => writer.settleFolders());
+  unmasked(() => writer.settleFolders());
   return { ...countsOf(writer), opaque: [], hides: false };
 }
 
@@ -99,7 +100,7 @@ async function writeLayer(layer: LayerBlob, writer: LayerWriter, signal: AbortSi
   const what = `The layer ${layer.digest}`;
   const reader = new TarReader(writer, what);
   try {
-    const found = await unpacked(layer.path, (chunk) => writer.unmasked(() => reader.push(chunk)), signal);
+    const found = await unpacked(layer.path, (chunk) => unmasked(() => reader.push(chunk)), signal);
     if (found.blob !== layer.digest) throw damaged(layer.digest, found.blob, layer);
     if (found.diff !== layer.diffId) {
       const wrong = `its contents have the digest ${found.diff}, the image's configuration says ${layer.diffId}`;

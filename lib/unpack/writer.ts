@@ -29,7 +29,6 @@ import {
   writeSync,
 } from "node:fs";
 import { Buffer } from "node:buffer";
-import process from "node:process";
 import { errno, HarborError } from "../errors.ts";
 import { reasonOf } from "../files/reason.ts";
 import { modeUnder, type OwnerMap, ownerOf } from "./owners.ts";
@@ -86,16 +85,6 @@ export class LayerWriter implements TarSink {
 
   constructor(root: string, private readonly options: WriterOptions) {
     this.#root = bytesOfPath(root);
-  }
-
-  /** Runs `work` with no mode bits withheld; synchronous, since the mask belongs to the whole process. */
-  unmasked(work: () => void): void {
-    const mask = process.umask(0);
-    try {
-      work();
-    } finally {
-      process.umask(mask);
-    }
   }
 
   entry(header: TarHeader): void {

@@ -5,7 +5,7 @@ import type { ImageSources, WantedImage } from "../../lib/bundle/images.ts";
 import type { ExportRequest } from "../../lib/bundle/request.ts";
 import type { Bundle } from "../../lib/bundle/schema.ts";
 import { verifyBundle } from "../../lib/bundle/verify.ts";
-import { readInput } from "../../lib/episode/input.ts";
+import { readInput } from "../../lib/dataset/input.ts";
 import { systemClock } from "../../lib/runtime/clock.ts";
 import { openStore } from "../../lib/store/layout.ts";
 import { resolveTarget } from "../../lib/target/resolve.ts";

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { imagesOf } from "../../../lib/bundle/locate.ts";
 import { digestTarget } from "../../../lib/dataset/digest.ts";
-import { readInput } from "../../../lib/episode/input.ts";
+import { readInput } from "../../../lib/dataset/input.ts";
 import { resolveTarget, type Target } from "../../../lib/target/resolve.ts";
 import { BUILT, BundleWork, PIN } from "../../support/bundles.ts";
 import { never } from "../../support/images.ts";

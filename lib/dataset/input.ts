@@ -3,10 +3,10 @@
  * identity of the dataset. Every task folder is read once, selected or not, since the dataset's digest covers all.
  */
 import { setImmediate } from "node:timers/promises";
-import { effectiveDigests, isGradedByDataset } from "../dataset/identity.ts";
-import { type Dataset, openDataset } from "../dataset/load.ts";
-import type { DatasetSettings } from "../dataset/overrides.ts";
-import { type Selection, selectTasks } from "../dataset/select.ts";
+import { effectiveDigests, isGradedByDataset } from "./identity.ts";
+import { type Dataset, openDataset } from "./load.ts";
+import type { DatasetSettings } from "./overrides.ts";
+import { type Selection, selectTasks } from "./select.ts";
 import { datasetDigest, type DatasetDigests } from "../digest/dataset.ts";
 import { taskDigest } from "../digest/task.ts";
 import { HarborError } from "../errors.ts";

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { bytesText } from "../../../lib/report/bytes.ts";
+import { bytesText } from "../../lib/bytes.ts";
 
 test("bytesText() has three digits and the unit that fits", () => {
   const rows: [number, string][] = [
