@@ -59,7 +59,8 @@ export async function prepareImages(request: PrepareRequest, ctx: Context): Prom
   const local = async (reference: string, asking: AbortSignal) => await (await provider())?.local?.(reference, asking);
   const builder = once(async () => {
     const by = sandbox === "auto" ? (await provider())?.name ?? sandbox : sandbox;
-    const deps = { provider: by, runner, clock, env, scratch, store: setup.store };
+    const { store, registry, unpackDir } = setup;
+    const deps = { provider: by, runner, clock, env, scratch, store, registry, offline, unpackDir };
     return await chooseBuilder(builderOptions(setup), deps, signal);
   });
   const lockPath = options.repository !== undefined && isWritable(folder)

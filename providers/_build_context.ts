@@ -77,7 +77,7 @@ export class BuildContext {
 }
 
 /** Go's filepath.Match with Docker's `**`: `*` and `?` stay within a name. */
-function globExpression(pattern: string): RegExp {
+export function globExpression(pattern: string): RegExp {
   let source = "";
   for (let at = 0; at < pattern.length; at++) {
     const char = pattern[at]!;

@@ -263,7 +263,7 @@ class Planner {
     const to = posix.resolve(this.#settings.workdir, target!);
     const isFolder = target!.endsWith("/") || /(^|\/)\.{1,2}$/.test(target!);
     if (from !== undefined) {
-      const paths = words.map((word) => posix.resolve("/", word) + (word.endsWith("/.") ? "/." : ""));
+      const paths = words.map((word) => posix.resolve("/", word));
       const intoFolder = isFolder || words.length > 1;
       this.#steps.push({ kind: "stage-copy", line: one.line, from, paths, target: to, intoFolder, ...attributes });
       return;

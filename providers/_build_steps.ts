@@ -5,6 +5,8 @@ import { HarborError } from "../lib/errors.ts";
 import type { Clock } from "../lib/runtime/clock.ts";
 import type { Command, ExecResult, HostTree, Sandbox } from "../lib/sandbox/provider.ts";
 import type { CopyStep, StageCopyStep, Step } from "./_build_plan.ts";
+import type { FoundInside } from "./_namespace_files.ts";
+import type { BuildTool } from "./_namespace_tools.ts";
 
 /** A sandbox to build in. */
 export interface BuildBox extends Sandbox {
@@ -14,6 +16,12 @@ export interface BuildBox extends Sandbox {
   makeFolders(paths: readonly string[], user: string, signal: AbortSignal): Promise<void>;
   /** Whether a folder stands at a path, links followed as the sandbox's programs would. */
   isFolder(path: string): boolean;
+  /** What a path, patterns allowed, means below the folder `jail`, as programs would see it with that as their root. */
+  find(jail: string, pattern: string): FoundInside[];
+  /** Runs a program of ours as root. */
+  tool(name: BuildTool, args: readonly string[], deadlineMs: number, signal: AbortSignal): Promise<ExecResult>;
+  /** `--chown` as ids (`1000:1000`), by the sandbox's own account files. Throws "sandbox.failed" for an unknown name. */
+  idsOf(owner: string): string;
   /** Ends it and keeps its writes: shown folder, or `/` → folder of this machine. Undefined where that cannot be. */
   harvest(): Promise<Readonly<Record<string, string>> | undefined>;
 }
@@ -30,7 +38,7 @@ export interface ApplyRequest {
   /** Sees what is run and printed. */
   log?: (text: string | Uint8Array) => void;
   /** Carries out COPY --from. */
-  copyFromStage?: (step: StageCopyStep, target: string, leftMs: number) => Promise<void>;
+  copyFromStage?: (step: StageCopyStep, leftMs: number) => Promise<void>;
 }
 
 export interface CopiedFile {
@@ -80,7 +88,7 @@ export async function applySteps(
         break;
       case "stage-copy":
         log(`COPY --from=${step.from} line ${step.line} -> ${step.target}\n`);
-        await request.copyFromStage!(step, step.target, leftMs);
+        await request.copyFromStage!(step, leftMs);
         break;
       case "run":
         log(`RUN line ${step.line}: ${step.argv.join(" ")}\n`);
@@ -168,13 +176,27 @@ async function copy(
     const script = 'cd -- "$(dirname -- "$1")" && tar -xf "$1" && rm -f -- "$1"';
     return await asRoot(box, { argv: ["sh", "-c", script, "sh", paths[0]!] }, deadlineMs, doing, signal);
   }
-  const attributes = [
-    ...(step.owner === undefined ? [] : [["chown", "-h", step.owner]]),
-    ...(step.mode === undefined ? [] : [["chmod", step.mode]]),
+  await setAttributes(box, paths, step, deadlineMs, doing, signal);
+}
+
+/** `--chown` and `--chmod` of what was copied. */
+export async function setAttributes(
+  box: BuildBox,
+  paths: readonly string[],
+  { owner, mode }: { owner?: string; mode?: string },
+  deadlineMs: number,
+  doing: string,
+  signal: AbortSignal,
+  recursive: readonly string[] = [],
+): Promise<void> {
+  const calls: [BuildTool, string[]][] = [
+    ...(owner === undefined ? [] : [["chown", ["-h", ...recursive, box.idsOf(owner)]] as [BuildTool, string[]]]),
+    ...(mode === undefined ? [] : [["chmod", [...recursive, mode]] as [BuildTool, string[]]]),
   ];
-  for (const words of attributes) {
+  for (const [name, words] of calls) {
     for (let at = 0; at < paths.length; at += 500) {
-      await asRoot(box, { argv: [...words, "--", ...paths.slice(at, at + 500)] }, deadlineMs, doing, signal);
+      const args = [...words, "--", ...paths.slice(at, at + 500)];
+      failUnlessDone(await box.tool(name, args, deadlineMs, signal), doing);
     }
   }
 }
@@ -223,7 +245,10 @@ async function asRoot(
   doing: string,
   signal: AbortSignal,
 ): Promise<void> {
-  const done = await box.exec({ run, purpose: "server", user: "root", cwd: "/", deadlineMs }, signal);
+  failUnlessDone(await box.exec({ run, purpose: "server", user: "root", cwd: "/", deadlineMs }, signal), doing);
+}
+
+export function failUnlessDone(done: ExecResult, doing: string): void {
   if (done.ended === "exit" && done.exitCode === 0) return;
   throw new HarborError("image.failed", `${doing}: ${done.stderr.trim() || `exit code ${done.exitCode}`}`, {
     details: { class: "build" },

@@ -1,6 +1,6 @@
 /** An image of our store as a sandbox starts it: where its trees lie, and what its configuration says. */
 import { envOf, type ImageConfig } from "../lib/images/config.ts";
-import type { PreparedImage } from "../lib/sandbox/provider.ts";
+import type { LocalImage, PreparedImage } from "../lib/sandbox/provider.ts";
 import type { StoredImage } from "../lib/store/store.ts";
 import type { LayerStack } from "./_layers_layout.ts";
 
@@ -30,3 +30,11 @@ export function preparedFrom(
     handle: { stack, configDigest: image.config.digest } satisfies LayersImage,
   };
 }
+
+/** What the store has, told as every provider tells it. Pure. */
+export const localImage = ({ config, names, file, platform }: StoredImage): LocalImage => ({
+  configDigest: config.digest,
+  repoDigests: names.filter((name) => name.includes("@sha256:")),
+  config: file.config ?? {},
+  platform,
+});

@@ -70,7 +70,12 @@ export interface LayersRoot {
   tools: CarriedFolder;
   way: Way;
   network: Network;
+  /** Other images to be seen at `FROM/<n>`, read-only: what COPY --from copies. */
+  others?: readonly LayerStack[];
 }
+
+/** Where other images are seen inside a sandbox that builds. */
+export const FROM = "/.gym-harbor-from";
 
 export function layersRootfs(request: LayersRoot): Rootfs {
   const outside = request.tools.at("");
@@ -100,12 +105,14 @@ function layOut(request: LayersRoot, base: string, control: string): MountPlan {
     tools: request.tools.folder,
     none: join(request.skeleton, "none"),
     layers: stack.count,
+    others: (request.others ?? []).map(({ count }) => count),
     sysfs: way.sysfs && request.network !== "host",
     ttyGroup: request.machine.ids !== "own",
     procEntries: request.machine.procEntries,
     sysPaths: request.machine.sysPaths,
   });
   symlinkSync(stack.links, join(base, "l"));
+  for (const [at, other] of (request.others ?? []).entries()) symlinkSync(other.links, join(base, `f${at}`));
   const tree = makeTree(base, plan, way.storage);
   if (stack.etcMode !== undefined) {
     makeFolderHere(join(tree, "up/etc"), stack.etcMode);
@@ -147,6 +154,8 @@ export interface LayersMountRequest {
   none: string;
   /** How many lie below the writes. */
   layers: number;
+  /** The same for each other image. */
+  others: readonly number[];
   sysfs: boolean;
   ttyGroup: boolean;
   procEntries: readonly string[];
@@ -158,7 +167,7 @@ export function planLayers(request: LayersMountRequest): MountPlan {
   const { base, tools } = request;
   const outer = `${base}/tree/root`;
   const root = `${outer}/box`;
-  const lowers = Array.from({ length: request.layers }, (_, at) => `l/${at}`).join(":");
+  const lowers = links("l", request.layers);
   const bound = "bind,ro,nodev,nosuid";
   const lines = [
     fstabLine(tools, outer, "none", bound),
@@ -170,8 +179,21 @@ export function planLayers(request: LayersMountRequest): MountPlan {
     ),
     fstabLine(request.control, root + CONTROL, "none", bound),
     fstabLine(tools, root + TOOLS, "none", bound),
+    // An overlay without an upper folder wants two lower ones at least.
+    ...request.others.map((count, at) =>
+      fstabLine(
+        "overlay",
+        `${root}${FROM}/${at}`,
+        "overlay",
+        `ro,nodev,userxattr,lowerdir=${links(`f${at}`, count)}:${request.none}`,
+      )
+    ),
     ...kernelMounts({ ...request, root }),
   ];
-  const folders = ["root", "up", "wk"].map((path) => ({ path, mode: 0o755 }));
+  const from = request.others.length === 0 ? [] : [`up${FROM}`, ...request.others.map((_, at) => `up${FROM}/${at}`)];
+  const folders = ["root", "up", "wk", ...from].map((path) => ({ path, mode: 0o755 }));
   return { fstab: lines.join("\n") + "\n", folders, up: { "/": "up" } };
 }
+
+const links = (folder: string, count: number): string =>
+  Array.from({ length: count }, (_, at) => `${folder}/${at}`).join(":");

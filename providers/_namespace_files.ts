@@ -13,6 +13,7 @@ import { Refusals } from "../lib/files/refusals.ts";
 import { staysInside } from "../lib/files/tar.ts";
 import { walkTree } from "../lib/files/tree.ts";
 import type { Collected, DownloadLimits, DownloadReport, HostTree } from "../lib/sandbox/provider.ts";
+import { globExpression } from "./_build_context.ts";
 
 const { O_RDONLY, O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW, O_NONBLOCK, O_DIRECTORY } = fs.constants;
 const FOLDER = O_RDONLY | O_DIRECTORY | O_NOFOLLOW;
@@ -41,7 +42,12 @@ const SYSTEM_LINKS = /^\/(bin|sbin|lib|lib32|lib64|libx32|var\/run|var\/lock)$/;
  * Opens a folder of the sandbox and hands its descriptor to `use`. With `make`, what is missing is created (mode 0755).
  * Throws node's errors with their codes, or Refused for a link that may not be followed.
  */
-function inFolder<T>(root: string, path: string, how: { make: boolean; links: Links }, use: (fd: number) => T): T {
+function inFolder<T>(
+  root: string,
+  path: string,
+  how: { make: boolean; links: Links },
+  use: (fd: number, names: readonly string[]) => T,
+): T {
   const open: number[] = [fs.openSync(root, O_RDONLY | O_DIRECTORY)];
   const names: string[] = [];
   const enter = (name: string) => {
@@ -91,7 +97,7 @@ function inFolder<T>(root: string, path: string, how: { make: boolean; links: Li
       }
       todo = [...target.split("/"), ...todo];
     }
-    return use(open.at(-1)!);
+    return use(open.at(-1)!, names);
   } finally {
     for (const fd of open) fs.closeSync(fd);
   }
@@ -397,6 +403,66 @@ export function isFolder(root: string, path: string): boolean {
     return true;
   } catch (error) {
     if (["ENOENT", "ENOTDIR", "ELOOP"].includes(errno(error) ?? "")) return false;
+    throw error;
+  }
+}
+
+export interface FoundInside {
+  /** Below the jail, links resolved: `/usr/lib/x`. */
+  path: string;
+  /** Its last name as it was asked for. */
+  name: string;
+  /** Names in it, sorted, when it is a folder. */
+  children?: string[];
+}
+
+/**
+ * What a path means below the folder `jail` of the sandbox, with that as the root folder: links are resolved there, and
+ * `*`, `?` and `[…]` match names. Sorted; none for what is not there.
+ */
+export function findInside(root: string, jail: string, pattern: string): FoundInside[] {
+  return inFolder(root, jail, { make: false, links: "refuse" }, (fd) => {
+    const inner = `/proc/self/fd/${fd}`;
+    let paths = [""];
+    for (const part of pattern.split("/").filter((one) => one !== "")) {
+      if (!/[*?[]/.test(part)) paths = paths.map((path) => `${path}/${part}`);
+      else paths = paths.flatMap((path) => namesLike(inner, path, part).map((name) => `${path}/${name}`));
+    }
+    return paths.flatMap((path) => realInside(inner, path, 0) ?? []);
+  });
+}
+
+function namesLike(root: string, folder: string, pattern: string): string[] {
+  const test = globExpression(pattern);
+  const children = realInside(root, folder, 0)?.children ?? [];
+  return children.filter((name) => test.test(name) && (pattern.startsWith(".") || !name.startsWith(".")));
+}
+
+function realInside(root: string, path: string, followed: number): FoundInside | undefined {
+  const name = path.slice(path.lastIndexOf("/") + 1);
+  const follow = { make: false, links: "follow" } as const;
+  try {
+    return inFolder(root, path, follow, (fd, names) => ({
+      path: `/${names.join("/")}`,
+      name,
+      children: fs.readdirSync(`/proc/self/fd/${fd}`).sort(),
+    }));
+  } catch (error) {
+    if (!["ENOENT", "ENOTDIR", "ELOOP"].includes(errno(error) ?? "")) throw error;
+  }
+  const [folder, last] = split(path);
+  try {
+    return inFolder(root, folder, follow, (fd, names) => {
+      const stat = fs.lstatSync(below(fd, last));
+      const here = [...names, last].join("/");
+      if (!stat.isSymbolicLink()) return { path: `/${here}`, name };
+      const target = fs.readlinkSync(below(fd, last));
+      const next = target.startsWith("/") ? target : `/${[...names, target].join("/")}`;
+      const found = followed < MAX_LINKS ? realInside(root, next, followed + 1) : undefined;
+      return found && { ...found, name };
+    });
+  } catch (error) {
+    if (["ENOENT", "ENOTDIR", "ELOOP"].includes(errno(error) ?? "")) return undefined;
     throw error;
   }
 }

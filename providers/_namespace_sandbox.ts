@@ -27,11 +27,20 @@ import { type Groups, removeGroups, removeGroupsNow } from "./_namespace_limits.
 import { PATH } from "./_namespace_machine.ts";
 import { type Network as HeldNetwork, proxyEnv } from "./_namespace_networks.ts";
 import { removeBaseNow } from "./_namespace_state.ts";
-import { collectFile, download, isFolder, makeFolder, putTree } from "./_namespace_files.ts";
+import {
+  collectFile,
+  download,
+  findInside,
+  type FoundInside,
+  isFolder,
+  makeFolder,
+  putTree,
+} from "./_namespace_files.ts";
 import { type Account, accountOf, rootEnterArgv } from "./_namespace_init.ts";
 import { CONTROL, type Layer, type MountPlan } from "./_namespace_mounts.ts";
 import type { OpenRequest } from "./_namespace_open.ts";
 import type { Session } from "./_namespace_session.ts";
+import type { BuildTool } from "./_namespace_tools.ts";
 import { descendants, killAll, memoryKb, residentKb } from "./_namespace_tree.ts";
 
 const CLOSE_MS = 10_000;
@@ -292,6 +301,24 @@ export class NamespaceSandbox implements Sandbox {
       const words = made.map(shellQuote).join(" ");
       await this.#seedScript(`chown ${account.uid}:${account.gid} -- ${words}`, signal);
     }
+  }
+
+  find(jail: string, pattern: string): FoundInside[] {
+    return findInside(this.#root, jail, pattern);
+  }
+
+  /** Runs a program of ours, not the image's, as root. */
+  tool(name: BuildTool, args: readonly string[], deadlineMs: number, signal: AbortSignal): Promise<ExecResult> {
+    const argv = [...this.request.rootfs.tools.build[name], ...args];
+    return this.exec({ run: { argv }, purpose: "server", user: "root", cwd: "/", deadlineMs }, signal);
+  }
+
+  /** `--chown` as ids: a number alone is its group as well, a name brings its own (docs.docker.com, COPY --chown). */
+  idsOf(owner: string): string {
+    if (/^\d+$/.test(owner)) return `${owner}:${owner}`;
+    const account = this.#lookUp(owner);
+    if (account !== undefined) return `${account.uid}:${account.gid}`;
+    throw new HarborError("sandbox.failed", `No user or group ${owner} in the sandbox's /etc/passwd and /etc/group`);
   }
 
   isFolder(path: string): boolean {

@@ -18,6 +18,7 @@ export interface Tools {
   env: readonly string[];
   cat: readonly string[];
   sleep: readonly string[];
+  build: Record<BuildTool, readonly string[]>;
 }
 
 /** The programs of this machine's own root, which the sandbox shows. */
@@ -28,10 +29,27 @@ export function ownTools(programs: { setpriv: string; bash: string }): Tools {
     env: ["/usr/bin/env"],
     cat: ["cat"],
     sleep: ["sleep"],
+    build: { cp: ["cp"], mkdir: ["mkdir"], rm: ["rm"], chown: ["chown"], chmod: ["chmod"] },
   };
 }
 
-const CARRIED = ["setpriv", "bash", "env", "cat", "sleep", "chroot", "umount"] as const;
+const CARRIED = [
+  "setpriv",
+  "bash",
+  "env",
+  "cat",
+  "sleep",
+  "chroot",
+  "umount",
+  "cp",
+  "mkdir",
+  "rm",
+  "chown",
+  "chmod",
+] as const;
+
+/** Programs of ours for building, which an image may lack. */
+export type BuildTool = "cp" | "mkdir" | "rm" | "chown" | "chmod";
 
 export type CarriedTools = Tools & Record<"chroot" | "umount", readonly string[]>;
 
@@ -42,40 +60,58 @@ export interface CarriedFolder {
   at(mountPoint: string): CarriedTools;
 }
 
-/** Names of the loader and of the libraries that `ldd` lists, with where they lie here. Pure. */
-export function parseLdd(text: string): { loader: string | undefined; libraries: Map<string, string> } {
-  const libraries = new Map<string, string>();
-  let loader: string | undefined;
-  for (const line of text.split("\n")) {
-    const [, name, path] = /^\s*(\S+) => (\/\S+)/.exec(line) ?? [];
-    if (name !== undefined && path !== undefined) {
-      libraries.set(basename(name), path);
-      // musl's loader is the C library as well, and some ldd list a loader like any library.
-      if (/^ld-(linux|musl)/.test(basename(name))) loader = path;
-      continue;
-    }
-    const [alone] = /^\s*(\/\S+)/.exec(line)?.slice(1) ?? [];
-    if (alone !== undefined && !alone.includes(":")) loader = alone;
-  }
-  return { loader, libraries };
+export interface Linked {
+  /** Path of the loader; undefined for a program that needs none. */
+  loader: string | undefined;
+  /** Name → where it lies here. */
+  libraries: Map<string, string>;
 }
 
-/** Copies the programs into `folder`, which must not exist. Throws "machine.lacks". */
+/** What `ldd PROGRAM PROGRAM…` says of each, by the program's path. Pure. */
+export function parseLdd(text: string): Map<string, Linked> {
+  const found = new Map<string, Linked>();
+  let linked: Linked | undefined;
+  for (const line of text.split("\n")) {
+    const program = /^(\/.*):$/.exec(line)?.[1];
+    if (program !== undefined) {
+      linked = { loader: undefined, libraries: new Map() };
+      found.set(program, linked);
+      continue;
+    }
+    if (linked === undefined) continue;
+    const [, name, path] = /^\s+(\S+) => (\/\S+)/.exec(line) ?? [];
+    if (name !== undefined && path !== undefined) {
+      linked.libraries.set(basename(name), path);
+      // musl's loader is the C library as well.
+      if (/^ld-(linux|musl)/.test(basename(name))) linked.loader = path;
+      continue;
+    }
+    const alone = /^\s+(\/\S+)/.exec(line)?.[1];
+    if (alone !== undefined) linked.loader = alone;
+  }
+  return found;
+}
+
+/** Copies the programs into `folder`, which must not exist. Throws "machine.lacks" for a program that is not here. */
 export async function carryTools(folder: string, runner: Runner): Promise<CarriedFolder> {
   mkdirSync(folder, { recursive: true });
   chmodSync(folder, 0o755);
+  const programs = CARRIED.map((name) => ({ name, path: findProgram(name) }));
+  const missing = programs.find(({ path }) => path === undefined);
+  if (missing !== undefined) {
+    throw new HarborError("machine.lacks", `The namespace sandbox needs ${missing.name} on this machine`, {
+      hint: "install util-linux, bash and coreutils",
+    });
+  }
+  const listed = await runner.run(["ldd", ...programs.map(({ path }) => path!)], {
+    env: { PATH, LC_ALL: "C" },
+    deadlineMs: 20_000,
+  });
+  const linked = parseLdd(listed.stdout);
   const loaders = new Map<string, string>();
-  for (const name of CARRIED) {
-    const path = findProgram(name);
-    if (path === undefined) {
-      throw new HarborError("machine.lacks", `The namespace sandbox needs ${name} on this machine`, {
-        hint: "install util-linux, bash and coreutils",
-      });
-    }
-    carry(path, join(folder, name));
-    const listed = await runner.run(["ldd", path], { env: { PATH, LC_ALL: "C" }, deadlineMs: 10_000 });
-    if (listed.exitCode !== 0) continue; // a program that needs no loader
-    const { loader, libraries } = parseLdd(listed.stdout);
+  for (const { name, path } of programs) {
+    carry(path!, join(folder, name));
+    const { loader, libraries } = linked.get(path!) ?? { loader: undefined, libraries: new Map<string, string>() };
     for (const [library, from] of libraries) carry(from, join(folder, library));
     if (loader === undefined) continue;
     carry(loader, join(folder, basename(loader)));
@@ -99,6 +135,13 @@ export async function carryTools(folder: string, runner: Runner): Promise<Carrie
         sleep: words("sleep"),
         chroot: words("chroot"),
         umount: words("umount"),
+        build: {
+          cp: words("cp"),
+          mkdir: words("mkdir"),
+          rm: words("rm"),
+          chown: words("chown"),
+          chmod: words("chmod"),
+        },
       };
       return tools;
     },

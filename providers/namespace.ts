@@ -17,6 +17,7 @@ import type {
   Diagnosis,
   ImageNeed,
   Leftover,
+  LocalImage,
   Network,
   OwnerFilter,
   PreparedImage,
@@ -33,12 +34,13 @@ import { unpackFolder } from "../lib/unpack/folder.ts";
 import { layerTrees, type Trees } from "../lib/unpack/trees.ts";
 import { type Place, placeFacts, placeNotes } from "./_layers_diagnose.ts";
 import { findImage, type Found } from "./_layers_find.ts";
-import { type LayersImage, preparedFrom } from "./_layers_image.ts";
+import { type LayersImage, localImage, preparedFrom } from "./_layers_image.ts";
 import { layersRootfs, type LayerStack, makeLayerSkeleton, makeToolsRoot, stackLayers } from "./_layers_layout.ts";
+import { type PackedLayer, packLayer } from "./_layers_pack.ts";
 import { Boxes } from "./_namespace_boxes.ts";
 import { diagnoseNamespaces, storageNotes, trialSpec } from "./_namespace_diagnose.ts";
 import { MAX_PROCESSES } from "./_namespace_limits.ts";
-import { type Machine, refuseOtherUsers } from "./_namespace_machine.ts";
+import { type Machine, refuseOtherUsers, USER_NAMESPACE } from "./_namespace_machine.ts";
 import type { Storage } from "./_namespace_mounts.ts";
 import { optionReader } from "./_namespace_options.ts";
 import type { NamespaceSandbox } from "./_namespace_sandbox.ts";
@@ -110,8 +112,7 @@ export class NamespaceProvider implements SandboxProvider {
     signal: AbortSignal,
   ): Promise<{ stack: LayerStack; notes: string[] }> {
     const { folders, notes } = await this.#unpack(stored, machine.ownerMap, signal);
-    const skeleton = await this.#skeleton();
-    return { stack: stackLayers(join(this.#boxes.folder, `image-${this.#boxes.serial()}`), skeleton, folders), notes };
+    return { stack: ((await this.#imageOf(folders)).handle as LayersImage).stack, notes };
   }
 
   #trees(image: StoredImage, owners: string, signal: AbortSignal): Promise<Trees> {
@@ -151,17 +152,46 @@ export class NamespaceProvider implements SandboxProvider {
   }
 
   async open(spec: SandboxSpec, signal: AbortSignal): Promise<Sandbox> {
-    return await this.openBox(spec, signal);
+    return await this.#openBox(spec, [], signal);
   }
 
-  async openBox(spec: SandboxSpec, signal: AbortSignal): Promise<NamespaceSandbox> {
+  /** An image by name with its trees, topmost first, for a build on it. Throws "image.failed". */
+  async base(reference: string, signal: AbortSignal, emit: Emit): Promise<{ stored: StoredImage; trees: string[] }> {
+    const source = { kind: "named", reference } as const;
+    const need: ImageNeed = { taskId: reference, source, network: "public", limits: {}, users: [] };
+    const { stored } = await this.#find(need, signal, emit);
+    const machine = await this.#boxes.machine();
+    return { stored, trees: (await this.#unpack(stored, machine.ownerMap, signal)).folders };
+  }
+
+  /** A sandbox on these trees, topmost first, in which others are seen below FROM. */
+  async openToBuild(
+    trees: readonly string[],
+    others: readonly (readonly string[])[],
+    { ttlMs, network }: { ttlMs: number; network: Network },
+    signal: AbortSignal,
+  ): Promise<NamespaceSandbox> {
+    const [image, ...seen] = await Promise.all([trees, ...others].map((one) => this.#imageOf(one)));
+    const spec = { ...trialSpec(image!, network, ":"), episode: "build", ttlMs, readyTimeoutMs: 60_000 };
+    return await this.#openBox(spec, seen.map(({ handle }) => (handle as LayersImage).stack), signal);
+  }
+
+  /** What a build wrote as a layer in the file `to`. */
+  async pack(upper: string, trees: readonly string[], to: string, signal: AbortSignal): Promise<PackedLayer> {
+    const { ids } = await this.#boxes.machine();
+    const { stack } = (await this.#imageOf(trees)).handle as LayersImage;
+    const inside = ids === "all" ? [] : ["unshare", ...USER_NAMESPACE[ids]];
+    return await packLayer(upper, to, { runner: this.deps.runner, inside, etcMode: stack.etcMode }, signal);
+  }
+
+  async #openBox(spec: SandboxSpec, others: readonly LayerStack[], signal: AbortSignal): Promise<NamespaceSandbox> {
     const { stack } = spec.image.handle as LayersImage;
     const machine = await this.#boxes.machine();
     const network = this.#networkOf(spec.network);
     const [skeleton, tools] = await Promise.all([this.#skeleton(), this.#tools()]);
     for (;;) {
       const way = this.#ways.current;
-      const rootfs = layersRootfs({ machine, stack, skeleton, tools, way, network });
+      const rootfs = layersRootfs({ machine, stack, skeleton, tools, way, network, others });
       try {
         const maxProcesses = this.#options.pids_limit;
         const box = await this.#boxes.open(spec, { machine, rootfs, network, maxProcesses }, signal);
@@ -181,18 +211,19 @@ export class NamespaceProvider implements SandboxProvider {
     return diagnoseNamespaces(this.deps.runner, signal, depth, {
       name: "namespace",
       machine: () => this.#boxes.machine(),
-      open: async (network, setup) => await this.openBox(trialSpec(await this.#emptyImage(), network, setup), signal),
+      open: async (network, setup) =>
+        await this.#openBox(trialSpec(await this.#imageOf([]), network, setup), [], signal),
       notes: () => [...storageNotes(this.#ways.current.storage), ...placeNotes(this.#places())],
       capabilities: { build: true },
       facts: () => placeFacts(this.#places()),
     });
   }
 
-  /** An image of no layers: nothing but what every sandbox has. */
-  async #emptyImage(): Promise<PreparedImage> {
-    const stack = await (this.#shared.get("empty", async () => {
+  /** An image that nothing is known of but its trees; of none it has nothing but what every sandbox has. */
+  async #imageOf(trees: readonly string[]): Promise<PreparedImage> {
+    const stack = await (this.#shared.get(`stack ${trees.join("\n")}`, async () => {
       const skeleton = await this.#skeleton();
-      return stackLayers(join(this.#boxes.folder, `image-${this.#boxes.serial()}`), skeleton, []);
+      return stackLayers(join(this.#boxes.folder, `image-${this.#boxes.serial()}`), skeleton, trees);
     }) as Promise<LayerStack>);
     return {
       reference: "none",
@@ -203,6 +234,12 @@ export class NamespaceProvider implements SandboxProvider {
       notes: [],
       handle: { stack, configDigest: "" } satisfies LayersImage,
     };
+  }
+
+  async local(reference: string): Promise<LocalImage | undefined> {
+    const { store, platform = thisPlatform() } = this.deps;
+    const found = await store?.find(reference, platform);
+    return found && localImage(found);
   }
 
   list(filter: OwnerFilter): Promise<Leftover[]> {

@@ -3,6 +3,7 @@ import { HarborError } from "../../lib/errors.ts";
 import type { Builder, BuilderOptions, BuildToolName } from "../../lib/images/builder.ts";
 import type { Clock } from "../../lib/runtime/clock.ts";
 import { inheritedEnv, type Runner } from "../../lib/runtime/runner.ts";
+import type { Registry } from "../../lib/registry/registry.ts";
 import type { ImageStore } from "../../lib/store/store.ts";
 import type { Tool } from "./_argv.ts";
 import { programsOnPath } from "./_docker_client.ts";
@@ -19,6 +20,10 @@ export interface BuilderDeps {
   scratch: string;
   /** Our own store, for sandboxes that start from it. */
   store?: ImageStore;
+  /** For builds without an engine: where base images come from, where they are unpacked. */
+  registry?: Registry;
+  offline?: boolean;
+  unpackDir?: string;
 }
 
 const NONE =
@@ -61,7 +66,9 @@ export function candidates(
     : FROM_STORE.includes(provider)
     ? ["docker", "podman", "buildah"]
     : ["docker", "buildah", "podman"];
-  return order.filter((one) => isThere(one) && ends(one));
+  const engines = order.filter((one) => isThere(one) && ends(one));
+  // Without any engine, what starts images from our store can also build them into it.
+  return repository === undefined && FROM_STORE.includes(provider) ? [...engines, "namespace"] : engines;
 }
 
 /**
@@ -77,9 +84,9 @@ export async function chooseBuilder(
   const tools = candidates(options, deps, (tool) => programsOnPath(tool, deps.env.PATH).length > 0);
   const reasons: string[] = [];
   for (const tool of tools) {
-    if (tool === "namespace") throw new HarborError("not-built", "builds.tool=namespace: not in this version");
-    const builder = new EngineBuilder(tool, deps);
     try {
+      if (tool === "namespace") return await namespaceBuilder(options, deps);
+      const builder = new EngineBuilder(tool, deps);
       await builder.ready(signal);
       return whereItEnds(builder, deps);
     } catch (error) {
@@ -98,4 +105,18 @@ function whereItEnds(builder: EngineBuilder, deps: BuilderDeps & { options: Buil
   const { options, provider, store, runner, env } = deps;
   if (options.repository !== undefined || store === undefined || !FROM_STORE.includes(provider)) return builder;
   return new IntoStore(builder, { store, runner, env, platform: options.platform });
+}
+
+async function namespaceBuilder({ platform }: BuilderOptions, deps: BuilderDeps): Promise<Builder> {
+  const { runner, clock, env, scratch, store, registry, offline, unpackDir } = deps;
+  if (store === undefined) {
+    throw new HarborError("machine.lacks", "builds.tool=namespace has no image store to build into");
+  }
+  const [{ NamespaceProvider }, { NamespaceBuilder }] = await Promise.all([
+    import("../namespace.ts"),
+    import("./namespace.ts"),
+  ]);
+  const own = { runner, clock, env, scratch, store, registry, offline, unpackDir, platform };
+  const provider = () => new NamespaceProvider({ ...own, emit: () => {}, options: {} });
+  return new NamespaceBuilder({ store, clock, provider });
 }

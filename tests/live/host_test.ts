@@ -4,6 +4,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { HostProvider } from "../../providers/host.ts";
 import { providerContract } from "../contract/provider_contract.ts";
+import { oneId } from "../support/layers.ts";
 
 /** Processes of a sandbox, by the control folder that only ours mount. */
 function initsOf(word: string): number[] {
@@ -22,13 +23,6 @@ const stateFiles = (): string[] => {
   });
   return found.stdout.split("\n").filter((path) => path !== "" && existsSync(path));
 };
-
-/** Whether we are a plain user whom newuidmap gives no ids. */
-function oneId(): boolean {
-  if (process.getuid?.() === 0) return false;
-  return spawnSync("unshare", ["--user", "--map-root-user", "--map-users=auto", "--map-groups=auto", "true"]).status !==
-    0;
-}
 
 providerContract({
   name: `host as ${process.getuid?.() === 0 ? "root" : "a plain user"}`,

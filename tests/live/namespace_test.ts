@@ -5,7 +5,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { after } from "node:test";
 import { providerContract } from "../contract/provider_contract.ts";
-import { folderProvider, needOf, unpackRootfs } from "../support/layers.ts";
+import { folderProvider, needOf, oneId, unpackRootfs } from "../support/layers.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "gh-ns-"));
 after(() => rmSync(folder, { recursive: true, force: true }));
@@ -16,13 +16,6 @@ const stateFiles = (): string[] => {
   });
   return found.stdout.split("\n").filter((path) => path !== "" && existsSync(path));
 };
-
-/** Whether we are a plain user whom newuidmap gives no ids. */
-function oneId(): boolean {
-  if (process.getuid?.() === 0) return false;
-  return spawnSync("unshare", ["--user", "--map-root-user", "--map-users=auto", "--map-groups=auto", "true"]).status !==
-    0;
-}
 
 function processesNaming(word: string): number[] {
   return readdirSync("/proc").filter((name) => /^\d+$/.test(name)).map(Number).filter((pid) => {

@@ -1,6 +1,7 @@
 /** Images made of a folder of this machine, for the sandbox on layers: no store, no registry. */
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { mkdirSync } from "node:fs";
+import process from "node:process";
 import type { ImageConfig } from "../../lib/images/config.ts";
 import type { ImageNeed, ProviderDeps } from "../../lib/sandbox/provider.ts";
 import type { ImageStore, StoredImage } from "../../lib/store/store.ts";
@@ -49,4 +50,11 @@ export function unpackRootfs(kind: RootfsKind, folder: string): string {
   mkdirSync(folder, { recursive: true });
   execFileSync("tar", ["-xpf", rootfsTar(kind), "-C", folder]);
   return folder;
+}
+
+/** Whether we are a plain user whom newuidmap gives no ids. */
+export function oneId(): boolean {
+  if (process.getuid?.() === 0) return false;
+  const argv = ["--user", "--map-root-user", "--map-users=auto", "--map-groups=auto", "true"];
+  return spawnSync("unshare", argv).status !== 0;
 }
