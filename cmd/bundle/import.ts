@@ -6,6 +6,7 @@ import { readBundle } from "../../lib/bundle/schema.ts";
 import type { Context } from "../../lib/context.ts";
 import { EXIT, HarborError } from "../../lib/errors.ts";
 import type { Emit } from "../../lib/events.ts";
+import { machinePlatform } from "../../lib/runtime/platform.ts";
 import { screen } from "../../lib/report/screen.ts";
 import { programName } from "../../lib/runtime/self.ts";
 import { isUtf8Locale } from "../../lib/runtime/terminal.ts";
@@ -19,6 +20,7 @@ const Options = z.strictObject({
   folder: z.string(),
   sandbox: z.string().default("auto"),
   imageStore: z.string().optional(),
+  platform: z.string().default(machinePlatform),
   verifyOnly: z.boolean().default(false),
   json: z.boolean().default(false),
   quiet: z.boolean().default(false),
@@ -37,6 +39,7 @@ export const parse = (argv: string[]): Options =>
       .argument("<folder>", "a folder that 'bundle export' wrote")
       .option("--sandbox <name>", "docker, podman, namespace, or auto: the first that works here")
       .option("--image-store <dir>", "our own images (default: gym-harbor/images in the user's cache)")
+      .option("--platform <os/arch>", "what its images must be for (default: this machine)")
       .option("--verify-only", "check it, take nothing over")
       .option("--json", "one JSON object a line for each image")
       .option("-q, --quiet", "only results, warnings and errors")
@@ -47,7 +50,7 @@ export async function run(options: Options, ctx: Context): Promise<number> {
   const folder = bundleFolder(options.folder, ctx);
   const view = screen(ctx, { ...options, utf8: isUtf8Locale(ctx.env) });
   try {
-    const { faults } = await verified(folder, ctx, undefined);
+    const { faults } = await verified(folder, ctx, options.platform);
     if (faults.length > 0) {
       for (const fault of faults) ctx.out(options.json ? JSON.stringify(fault) : faultLine(fault));
       throw new HarborError(
@@ -88,7 +91,7 @@ async function taker(
 ): Promise<TakeImage | undefined> {
   const from = bundleStore(folder, ctx);
   const own = () => intoStore(openStore(storeFolder(ctx.env, imageStore), { clock: ctx.clock }), from);
-  if (sandbox === "namespace" || imageStore !== undefined) return own();
+  if (sandbox === "namespace" || (sandbox === "auto" && imageStore !== undefined)) return own();
   const provider = await sandboxes.provider();
   if (provider.takeIn !== undefined) return intoEngine(provider, from);
   if (provider.name !== "host") return own();

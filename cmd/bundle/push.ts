@@ -8,11 +8,14 @@ import { pushImage } from "../../lib/images/push.ts";
 import { openRegistry } from "../../lib/registry/mod.ts";
 import { screen } from "../../lib/report/screen.ts";
 import { isUtf8Locale } from "../../lib/runtime/terminal.ts";
+import { readEnvYaml } from "../_env_yaml.ts";
 import { parseWith } from "../_options.ts";
+import { parseOverrides } from "../_overrides.ts";
 import { bundleFolder, bundleStore } from "./_folder.ts";
 
 const Options = z.strictObject({
   folder: z.string(),
+  overrides: z.array(z.string()).default([]),
   registry: z.string(),
   json: z.boolean().default(false),
   quiet: z.boolean().default(false),
@@ -28,6 +31,7 @@ export const parse = (argv: string[]): Options =>
           "reference of a task what it is called there. Blobs that the registry has are not sent again.",
       )
       .argument("<folder>", "a folder that 'bundle export' wrote")
+      .argument("[overrides...]", "registries.<host>.insecure=true and the like")
       .requiredOption("--registry <host/path>", "where to, with or without a path: registry.site:5000/gym")
       .option("--json", "one JSON object a line")
       .option("-q, --quiet", "only results, warnings and errors")
@@ -35,6 +39,7 @@ export const parse = (argv: string[]): Options =>
 
 export async function run(options: Options, ctx: Context): Promise<number> {
   const place = registryPlace(options.registry);
+  const { registries } = parseOverrides(options.overrides, readEnvYaml(ctx.cwd));
   const folder = bundleFolder(options.folder, ctx);
   const bundle = readBundle(folder);
   const store = bundleStore(folder, ctx);
@@ -42,7 +47,8 @@ export async function run(options: Options, ctx: Context): Promise<number> {
   const { emit } = view;
   try {
     const trace = options.verbose ? { trace: ctx.note } : {};
-    const registry = openRegistry({ runner: ctx.runner, clock: ctx.clock, env: ctx.env, emit, ...trace });
+    const effects = { runner: ctx.runner, clock: ctx.clock, env: ctx.env, emit, ...trace };
+    const registry = openRegistry({ ...effects, settings: registries });
     for (const image of bundle.images) {
       const stored = await store.find(image.manifest_digest, bundle.platform);
       if (stored === undefined) {
