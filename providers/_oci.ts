@@ -9,6 +9,7 @@ import type {
   ImageNeed,
   Leftover,
   LocalImage,
+  Missing,
   OwnerFilter,
   PreparedImage,
   ProviderDeps,
@@ -164,14 +165,12 @@ export class OciProvider implements SandboxProvider {
     );
   }
 
-  /** Throws "sandbox.failed", or "engine.missing" where members cannot have a network of their own. */
+  async noGroups(signal: AbortSignal): Promise<Missing | undefined> {
+    return (await this.engine.facts(signal)).noGroups;
+  }
+
   async openGroup(spec: GroupSpec, signal: AbortSignal): Promise<Group> {
     const facts = await this.engine.facts(signal);
-    if (facts.noGroups !== undefined) {
-      throw new HarborError("engine.missing", `${this.name} cannot run a Compose task: ${facts.noGroups.what}`, {
-        hint: facts.noGroups.fix,
-      });
-    }
     return await openGroup(
       {
         ...this.#sandboxDeps,

@@ -92,7 +92,7 @@ export async function takeUpImages(
     }
     const plan = prepared.compose.get(task.id);
     if (plan !== undefined && refused[task.id] === undefined) {
-      const group = groupOf(plan, mine, provider);
+      const group = await groupOf(plan, mine, provider, signal);
       if (group instanceof HarborError) refused[task.id] = group.message;
       else if (group !== undefined) groups.set(task.id, { plan, group });
     }
@@ -128,13 +128,20 @@ export async function takeUpImages(
 }
 
 /** What a group starts; why it cannot, or undefined while an image is missing: that is the task's failure then. */
-function groupOf(
+async function groupOf(
   plan: ComposePlan,
   images: ReadonlyMap<string, PreparedImage | HarborError>,
   provider: SandboxProvider,
-): ResolvedGroup | HarborError | undefined {
+  signal: AbortSignal,
+): Promise<ResolvedGroup | HarborError | undefined> {
   if (plan.needsGroup && provider.openGroup === undefined) {
     return new HarborError("task.unsupported", `${provider.name} cannot run a Compose task`);
+  }
+  const lacks = plan.needsGroup ? await provider.noGroups?.(signal) : undefined;
+  if (lacks !== undefined) {
+    return new HarborError("task.unsupported", `--sandbox ${provider.name} cannot run a Compose task: ${lacks.what}`, {
+      hint: lacks.fix,
+    });
   }
   const byService: Record<string, PreparedImage> = {};
   for (const { name } of plan.services) {

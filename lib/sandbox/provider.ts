@@ -323,6 +323,8 @@ export interface SandboxProvider {
   saveInto?(reference: string, store: ImageStore, names: string[], signal: AbortSignal): Promise<StoredImage>;
   /** Sandboxes that belong together; absent where this provider has none (a Compose task is refused at prepare). */
   openGroup?(spec: GroupSpec, signal: AbortSignal): Promise<Group>;
+  /** Why this machine lets it have no groups, with what mends it; undefined where it has them. Asks the engine once. */
+  noGroups?(signal: AbortSignal): Promise<Missing | undefined>;
   /** What its groups cannot give a member; a Compose file that asks for it is refused at prepare. */
   readonly groupLacks?: readonly MemberFeature[];
   /** What is ours on this machine. */

@@ -25,6 +25,7 @@ import process from "node:process";
 import { setTimeout as sleep } from "node:timers/promises";
 import { HarborError } from "../../lib/errors.ts";
 import type { Event } from "../../lib/events.ts";
+import { envOf } from "../../lib/images/config.ts";
 import { systemClock } from "../../lib/runtime/clock.ts";
 import { systemRunner } from "../../lib/runtime/runner.ts";
 import { newRunId, type Owner, thisOwner } from "../../lib/sandbox/owner.ts";
@@ -105,9 +106,51 @@ const count = async (box: Sandbox, word: string): Promise<number> =>
     ),
   );
 
+const LOCAL = "local() tells what the image is and does, and nothing for a name that is not here";
+const ALIAS = "prepare() finds an image under another name of it and tells it as it was asked for";
+const OFFLINE = "offline what is here is used, and what is not is told by its name";
+/** Promises about images by name, for a provider that starts from none. */
+export const NAMED_IMAGES: readonly string[] = [LOCAL, ALIAS, OFFLINE];
+
+const NOWHERE = "gym-harbor.invalid/none:1";
+
+/** A need for the same image by another reference. */
+function elsewhere({ need }: Subject, reference: string, aliases: string[] = []): ImageNeed {
+  assert.equal(need.source.kind, "named");
+  return { ...need, source: { kind: "named", reference, aliases } };
+}
+
 let episode = 0;
 
 const promises: Record<string, (bench: Bench) => Promise<void>> = {
+  // --- images that are here ---
+
+  [LOCAL]: async ({ subject, provider, image }) => {
+    const { reference } = subject.need.source as { reference: string };
+    const local = await provider.local!(reference, soon());
+    assert.match(local!.configDigest, /^sha256:[0-9a-f]{64}$/);
+    assert.equal(local!.platform, `linux/${process.arch === "x64" ? "amd64" : process.arch}`);
+    assert.deepEqual(envOf(local!.config), image.env);
+    assert.equal(local!.config.WorkingDir || "/", image.workdir);
+    assert.equal(await provider.local!(NOWHERE, soon()), undefined);
+  },
+  [ALIAS]: async ({ subject, provider, image }) => {
+    const { reference } = subject.need.source as { reference: string };
+    const found = await provider.prepare(elsewhere(subject, NOWHERE, ["none", reference]), soon(), () => {});
+    assert.deepEqual([found.reference, found.env], [NOWHERE, image.env]);
+  },
+  [OFFLINE]: async ({ subject, scratch, events }) => {
+    const provider = await subject.make({ ...depsOf(scratch, events), offline: true });
+    assert.ok(await provider.prepare(subject.need, soon(), () => {}), "what is here is used");
+    await assert.rejects(provider.prepare(elsewhere(subject, NOWHERE), soon(), () => {}), (error) => {
+      assert.ok(error instanceof HarborError, String(error));
+      assert.equal(error.details?.missing ?? error.details?.reference, NOWHERE);
+      assert.match(error.message, /gym-harbor\.invalid\/none:1/);
+      return true;
+    });
+    await provider[Symbol.asyncDispose]?.();
+  },
+
   // --- exit codes and output ---
 
   "exec() gives every exit code as the command's own word": async ({ open }) => {

@@ -3,7 +3,7 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { HostProvider } from "../../providers/host.ts";
-import { providerContract } from "../contract/provider_contract.ts";
+import { NAMED_IMAGES, providerContract } from "../contract/provider_contract.ts";
 import { oneId } from "../support/layers.ts";
 
 /** Processes of a sandbox, by the control folder that only ours mount. */
@@ -28,14 +28,17 @@ providerContract({
   name: `host as ${process.getuid?.() === 0 ? "root" : "a plain user"}`,
   make: (deps) => new HostProvider(deps),
   need: { taskId: "contract", source: { kind: "none" }, network: "no-network", limits: {}, users: [] },
-  gaps: oneId()
-    ? Object.fromEntries([
+  gaps: {
+    ...Object.fromEntries(
+      NAMED_IMAGES.map((promise) => [promise, "it starts from this machine's root, not from an image"]),
+    ),
+    ...(oneId() && Object.fromEntries([
       "setup runs as root before anything else, and its failure is told",
       "commands run as root, as a named user and as a number; the sandbox's user is the default",
       "a user's deadline and background processes are held too",
       "before and unpack run as root also for a command of another user",
-    ].map((promise) => [promise, "this user has no range of ids: other users are refused at prepare"]))
-    : {},
+    ].map((promise) => [promise, "this user has no range of ids: other users are refused at prepare"]))),
+  },
   destroy: (id) => {
     for (const path of stateFiles()) {
       const state = JSON.parse(readFileSync(path, "utf8"));
