@@ -127,15 +127,20 @@ export async function haveBuilds(
   await pool(builds, LOOKS_TOGETHER, async (build) => {
     const found = await recorded(build, deps, signal);
     if (found.kind === "reuse") outcomes.set(build.name, found.had);
-    else if (found.kind === "refuse") {
-      outcomes.set(build.name, new HarborError("image.failed", found.reason, { details: { missing: build.name } }));
-    } else left.push(build);
+    else if (found.kind === "refuse") outcomes.set(build.name, refusal(build.name, found.reason, deps));
+    else left.push(build);
   }, signal);
   signal.throwIfAborted();
   if (left.length > 0) await buildLeft(left, deps, outcomes, signal);
   await recordUse(builds, outcomes, deps, signal);
   return outcomes;
 }
+
+/** builds.enabled=false leaves the tasks out; under --offline the image is missing. */
+const refusal = (name: string, reason: string, { options }: BuildDeps): HarborError =>
+  options.enabled
+    ? new HarborError("image.failed", reason, { details: { missing: name } })
+    : new HarborError("task.unsupported", `${reason} (builds.enabled=false)`);
 
 type Recorded = { kind: "reuse"; had: Had } | Exclude<Reuse, { kind: "reuse" }>;
 
@@ -299,7 +304,13 @@ const recordOfBuild = (build: Build, image: BuiltImage): ImageRecord => ({
   inputsDigest: build.inputsDigest,
 });
 
-function factOf(build: Build, reference: string, tool: string, pushed: boolean, platform: string): BuiltFact {
+function factOf(
+  build: Build,
+  reference: string,
+  tool: string | undefined,
+  pushed: boolean,
+  platform: string,
+): BuiltFact {
   const { hash, service, place, tasks, forcedTasks } = build;
   return { hash, service, reference, tool, pushed, platform, context: place, tasks, forced: forcedTasks };
 }
@@ -321,7 +332,7 @@ async function recordUse(
       const known = builtRecord(file, build.hash);
       if (had === undefined || had instanceof HarborError || known === undefined) return [];
       const platform = known.platform ?? platformOfOptions(options);
-      return [factOf(build, had.reference, known.tool ?? "unknown", known.pushed, platform)];
+      return [factOf(build, had.reference, known.tool, known.pushed, platform)];
     });
     return withBuilt(file, facts, moved);
   }, signal);

@@ -34,8 +34,8 @@ export function builtRecord(file: JsonObject, hash: string): BuiltRecord | undef
   if (!parsed.success) return undefined;
   const { services, tool, pushed, platform } = parsed.data;
   const references = Object.entries(services).flatMap(([service, image]): [string, string][] => {
-    const reference = isObject(image) ? image.image : image;
-    return typeof reference === "string" && reference !== "" ? [[service, reference]] : [];
+    const reference = referenceIn(image);
+    return reference === undefined ? [] : [[service, reference]];
   });
   return {
     services: Object.fromEntries(references),
@@ -45,12 +45,19 @@ export function builtRecord(file: JsonObject, hash: string): BuiltRecord | undef
   };
 }
 
+/** A service's image, written as a text or as an object that holds it. */
+function referenceIn(image: unknown): string | undefined {
+  const reference = isObject(image) ? image.image : image;
+  return typeof reference === "string" && reference !== "" ? reference : undefined;
+}
+
 /** One image that was built, or is used as it was built before. */
 export interface BuiltFact {
   hash: string;
   service: string;
   reference: string;
-  tool: string;
+  /** Undefined: an entry that does not tell stays so. */
+  tool: string | undefined;
   pushed: boolean;
   /** `os/arch`. */
   platform: string;
@@ -75,10 +82,12 @@ export function withBuilt(
     const found = Object.hasOwn(merged, fact.hash) ? merged[fact.hash] : undefined;
     const entry = isObject(found) ? found : {};
     const before = isObject(entry.services) ? entry.services : {};
+    const service = before[fact.service];
+    const isSame = referenceIn(service) === fact.reference;
     merged[fact.hash] = {
       ...entry,
-      services: { ...before, [fact.service]: fact.reference },
-      tool: fact.tool,
+      services: { ...before, [fact.service]: isSame ? service : fact.reference },
+      ...(fact.tool !== undefined && { tool: fact.tool }),
       pushed: fact.pushed,
       platform: fact.platform,
       context: fact.context,

@@ -28,6 +28,8 @@ export interface ConfigurationSources {
   registry?: Registry;
   /** Has the engine fetch it, by its own mirrors and credentials; the last resort. */
   fetch?(reference: string, signal: AbortSignal): Promise<LocalImage | undefined>;
+  /** Told of each that is not recorded by digest, once it is read or failed. */
+  progress?(reference: string, done: number, total: number): void;
 }
 
 export interface Configurations {
@@ -49,6 +51,10 @@ export async function readConfigurations(
 ): Promise<Configurations> {
   const found: Configurations = { known: new Map(), fresh: {}, failed: new Map() };
   const distinct = new Map(wanted.map((one) => [one.reference, one]));
+  const isKnown = ({ reference }: Wanted) =>
+    isPinned(recordFor(sources.records, reference, sources.platform)?.image ?? "");
+  const total = [...distinct.values()].filter((one) => !isKnown(one)).length;
+  let done = 0;
   const read = async (one: Wanted): Promise<void> => {
     try {
       const { record, fresh } = await readOne(one.reference, sources, signal);
@@ -59,6 +65,7 @@ export async function readConfigurations(
       if (!(error instanceof HarborError) || isAbort(error) || error.code === "engine.missing") throw error;
       found.failed.set(one.reference, couldNotRecord(one, error));
     }
+    if (!isKnown(one)) sources.progress?.(one.reference, ++done, total);
   };
   await pool(distinct.values(), READS_TOGETHER, read, signal);
   signal.throwIfAborted();

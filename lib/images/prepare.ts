@@ -135,7 +135,13 @@ async function configurationsOf(
   signal: AbortSignal,
 ): Promise<Configurations> {
   const wanted = plan.flatMap(({ images }) => images.flatMap(({ origin }) => wantedBy(origin)));
-  const sources = { ...deps, platform: platformOfOptions(deps.options), records: deps.records.images };
+  const sources: ConfigurationSources = {
+    ...deps,
+    platform: platformOfOptions(deps.options),
+    records: deps.records.images,
+    progress: (reference, done, total) =>
+      deps.emit({ kind: "prepare", step: "image", text: `read ${reference}`, done, total }),
+  };
   const found = await readConfigurations(wanted, sources, signal);
   if (Object.keys(found.fresh).length > 0) {
     await deps.records.update(COMPOSE_IMAGES, (file) => withRecords(file, found.fresh), signal);

@@ -128,6 +128,15 @@ for (const [name, { configDigest, label }, mayBuild, outcome] of locals) {
   });
 }
 
+test("builds.enabled=false leaves a task out whose image is not recorded, with the reason", async () => {
+  using folder = new TempFolder("builds");
+  const builds = buildsOf([{ taskId: "a", builds: [planOf(folder, "a", "h1")] }]);
+  const deps = depsOf(folder, new FakeBuilder(), { options: { enabled: false }, mayBuild: false });
+  const outcome = (await haveBuilds(builds, deps, never)).get("hb__h1") as HarborError;
+  assert.equal(outcome.code, "task.unsupported");
+  assert.equal(outcome.message, "hb__h1 is not built: nothing is recorded (builds.enabled=false)");
+});
+
 test("losing compose-images.json builds again", async () => {
   using folder = new TempFolder("builds");
   const builder = new FakeBuilder();

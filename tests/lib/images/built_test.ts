@@ -33,6 +33,13 @@ test("withBuilt() adds tasks and services and keeps what it does not understand"
   assert.deepEqual(withBuilt(after, [fact]), after, "twice is once");
 });
 
+test("withBuilt() leaves an image that another program wrote in its own way as it is", () => {
+  const before = { h1: { services: { main: { image: "hb__h1", more: 1 } }, tasks: ["b"], forced_tasks: [] } };
+  const after = withBuilt(before, [{ ...fact, tool: undefined }]) as { h1: Record<string, unknown> };
+  assert.deepEqual(after.h1.services, before.h1.services);
+  assert.equal("tool" in after.h1, false);
+});
+
 test("a task whose folder has another hash now leaves the entry that it was in", () => {
   const file = { h0: { tasks: ["a", "b"], forced_tasks: ["b"] }, h1: { tasks: [] }, other: "kept" };
   const after = withBuilt(file, [fact], new Map([["b", new Set(["h1"])]])) as Record<string, Record<string, unknown>>;
