@@ -43,6 +43,7 @@ const TASKS = "Run tasks";
 const LOOK = "Look at tasks, start nothing";
 const WRITE = "Write tasks";
 const CARRY = "Carry tasks and images to where there is no network";
+const IMAGES = "Images";
 const MACHINE = "This machine";
 
 export const COMMANDS: Entry[] = [
@@ -132,6 +133,61 @@ export const COMMANDS: Entry[] = [
     about: "build and record every image a dataset needs",
     section: TASKS,
     load: lazy(() => import("./dataset/prepare.ts")),
+  },
+  {
+    name: "images list",
+    aliases: [],
+    words: "[TARGET]",
+    about: "our own images, or those of a dataset and which are here",
+    section: IMAGES,
+    load: lazy(() => import("./images/list.ts")),
+  },
+  {
+    name: "images pull",
+    aliases: [],
+    words: "REF…",
+    about: "fetch images into our own store",
+    section: IMAGES,
+    load: lazy(() => import("./images/pull.ts")),
+  },
+  {
+    name: "images import",
+    aliases: [],
+    words: "SOURCE",
+    about: "take images from archives, folders or engines",
+    section: IMAGES,
+    load: lazy(() => import("./images/import.ts")),
+  },
+  {
+    name: "images save",
+    aliases: [],
+    words: "REF…",
+    about: "images as archives to carry",
+    section: IMAGES,
+    load: lazy(() => import("./images/save.ts")),
+  },
+  {
+    name: "images load",
+    aliases: [],
+    words: "FOLDER",
+    about: "take in what images save wrote",
+    section: IMAGES,
+    load: lazy(() => import("./images/load.ts")),
+  },
+  {
+    name: "images gc",
+    aliases: [],
+    about: "make room among images and unpacked layers",
+    section: IMAGES,
+    load: lazy(() => import("./images/gc.ts")),
+  },
+  {
+    name: "images tree",
+    aliases: [],
+    words: "REF",
+    about: "layers of an image, and what shares them",
+    section: IMAGES,
+    load: lazy(() => import("./images/tree.ts")),
   },
   {
     name: "doctor",

@@ -10,3 +10,11 @@ export function bytesText(bytes: number): string {
   if (unit === 0) return `${Math.round(value)} B`;
   return `${value.toFixed(value < 9.995 ? 2 : value < 99.95 ? 1 : 0)} ${UNITS[unit]}`;
 }
+
+/** Bytes of a size as people write it: `500M`, `20GB`, `1.5TiB`, plain bytes; undefined for anything else. */
+export function bytesFrom(text: string): number | undefined {
+  const [, count, unit = ""] = /^(\d+(?:\.\d+)?) ?([kmgtp]i?)?b?$/i.exec(text) ?? [];
+  if (count === undefined) return undefined;
+  const power = ["", "k", "m", "g", "t", "p"].indexOf(unit.slice(0, 1).toLowerCase());
+  return Math.floor(Number(count) * (unit.length === 2 ? 1024 : 1000) ** power);
+}

@@ -1,0 +1,88 @@
+/** `images pull`: images from registries into our own store, whole and checked, once for all who share it. */
+import { z } from "zod";
+import type { Context } from "../../lib/context.ts";
+import { EXIT, HarborError } from "../../lib/errors.ts";
+import { pullImage } from "../../lib/images/pull.ts";
+import { screen } from "../../lib/report/screen.ts";
+import { pool } from "../../lib/runtime/pool.ts";
+import { isUtf8Locale } from "../../lib/runtime/terminal.ts";
+import { readEnvYaml } from "../_env_yaml.ts";
+import { imageSetup } from "../_images.ts";
+import { parseWith } from "../_options.ts";
+import { parseOverrides } from "../_overrides.ts";
+import { referencesIn, split } from "./_references.ts";
+import {
+  hex,
+  imageJson,
+  platformOf,
+  PlatformOption,
+  shownName,
+  StoreOptions,
+  withPlatform,
+  withStoreOptions,
+} from "./_store.ts";
+
+const Options = z.strictObject({
+  references: z.array(z.string()).min(1),
+  concurrency: z.string().regex(/^[1-9]\d?$/, "must be a whole number from 1 to 99").transform(Number).default(2),
+  offline: z.boolean().default(false),
+  ...PlatformOption,
+  ...StoreOptions,
+});
+export type Options = z.infer<typeof Options>;
+
+export const parse = (argv: string[]): Options =>
+  parseWith(argv, Options, (command) =>
+    withStoreOptions(withPlatform(
+      command.name("images pull")
+        .description(
+          "Fetches images into our own store, for sandboxes without an engine and for bundles. What is there is not " +
+            "fetched again; what broke off is gone on with. Logins are those of docker and podman.",
+        )
+        .argument("<references...>", "images, files that list them (images.json of a run), and overrides")
+        .option("--concurrency <n>", "images at a time (default: 2)")
+        .option("--offline", "ask no network: say which are missing"),
+    )));
+
+export async function run(options: Options, ctx: Context): Promise<number> {
+  const { references, overrides } = split(options.references);
+  const view = screen(ctx, { ...options, utf8: isUtf8Locale(ctx.env) });
+  const failed: { reference: string; error: HarborError }[] = [];
+  try {
+    const setup = imageSetup(options, parseOverrides(overrides, readEnvYaml(ctx.cwd)), ctx, view.emit);
+    const { registry, store } = setup;
+    const platform = platformOf(options.platform ?? setup.platform, ctx.env);
+    await pool(referencesIn(references, ctx.cwd), options.concurrency, async (reference) => {
+      try {
+        const image = await store.find(reference, platform).then((found) => isLocal(reference) ? found : undefined) ??
+          await pullImage(notLocal(reference), { registry, store, platform }, ctx.signal, view.emit);
+        const line = { reference, ...imageJson(image), store: store.folder };
+        ctx.out(options.json ? JSON.stringify(line) : `${hex(image.config.digest).slice(0, 12)}  ${shownName(image)}`);
+      } catch (error) {
+        ctx.signal.throwIfAborted();
+        if (!(error instanceof HarborError)) throw error;
+        failed.push({ reference, error });
+        if (options.json) {
+          ctx.out(JSON.stringify({ reference, error: { code: error.code, message: error.message, hint: error.hint } }));
+        } else {
+          ctx.note(`error[${error.code}]: ${error.message}`);
+          if (error.hint !== undefined) ctx.note(`hint: ${error.hint}`);
+        }
+      }
+    }, ctx.signal);
+    ctx.signal.throwIfAborted();
+  } finally {
+    view.close();
+  }
+  return failed.length === 0 ? EXIT.ok : failed.every(({ error }) => error.code === "usage") ? EXIT.usage : EXIT.no;
+}
+
+const isLocal = (reference: string): boolean => /^(localhost\/)?hb__[0-9a-f]+/.test(reference);
+
+/** A local build has no registry. */
+function notLocal(reference: string): string {
+  if (!isLocal(reference)) return reference;
+  throw new HarborError("image.failed", `${reference} was built on a machine and is in no registry`, {
+    hint: `where it was built: gym-harbor images import docker:${reference} (or podman:), or images save and load`,
+  });
+}
