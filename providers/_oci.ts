@@ -1,6 +1,5 @@
 /** What docker and podman have in common as a provider; docker.ts and podman.ts say what is theirs. */
 import { basename } from "node:path";
-import type { Emit } from "../lib/events.ts";
 import { HarborError } from "../lib/errors.ts";
 import { Gate, Shared } from "../lib/runtime/pool.ts";
 import { labelsOf } from "../lib/sandbox/owner.ts";
@@ -25,7 +24,6 @@ import { runArgv } from "./_oci_argv.ts";
 import { ociClient } from "./_oci_client.ts";
 import type { SandboxDeps } from "./_oci_deps.ts";
 import { diagnosis } from "./_oci_diagnose.ts";
-import { type BuildDeps, builtImage } from "./_oci_dockerfile.ts";
 import type { Engine } from "./_oci_engine.ts";
 import { type ImageHandle, inspectImage, localImage } from "./_oci_image.ts";
 import { loadImage, saveImage } from "./_oci_images_io.ts";
@@ -44,7 +42,6 @@ export class OciProvider implements SandboxProvider {
   readonly #options: EngineOptions;
   readonly #images = new Shared<PreparedImage>();
   readonly #sandboxDeps: SandboxDeps;
-  readonly #buildDeps: BuildDeps;
   readonly #namedDeps: Omit<NamedDeps, "storePlatform">;
 
   /** Throws "usage" for an option that there is not. */
@@ -65,7 +62,6 @@ export class OciProvider implements SandboxProvider {
       gate: new Gate(engine.concurrency),
       registryDigests: engine.registryDigests?.bind(engine),
     };
-    this.#buildDeps = { ...this.#sandboxDeps, builder: engine.builder };
     const pulls = new Pulls(this.#sandboxDeps, deps.platform, deps.registries ?? new Map());
     this.#namedDeps = {
       ...this.#sandboxDeps,
@@ -80,7 +76,7 @@ export class OciProvider implements SandboxProvider {
     return diagnosis(this.engine, this.#sandboxDeps, signal, depth);
   }
 
-  async prepare(need: ImageNeed, signal: AbortSignal, emit: Emit): Promise<PreparedImage> {
+  async prepare(need: ImageNeed, signal: AbortSignal): Promise<PreparedImage> {
     const { source, taskId } = need;
     if (source.kind === "none") {
       throw new HarborError(
@@ -98,18 +94,10 @@ export class OciProvider implements SandboxProvider {
         `${taskId} asks for ${need.limits.gpus} GPU(s): ${this.name} offers none here`,
       );
     }
-    const key = source.kind === "named" ? JSON.stringify(source) : source.tag;
-    const image = await this.#images.get(
-      key,
-      () =>
-        source.kind === "named"
-          ? namedImage(
-            { ...this.#namedDeps, storePlatform: this.#namedDeps.platform ?? facts.platform },
-            source,
-            signal,
-          )
-          : builtImage(this.#buildDeps, source, signal, emit),
-    );
+    // Builders make images of Dockerfiles, under the name that stands here.
+    const from = source.kind === "named" ? source : { kind: "named" as const, reference: source.tag };
+    const named = { ...this.#namedDeps, storePlatform: this.#namedDeps.platform ?? facts.platform };
+    const image = await this.#images.get(JSON.stringify(from), () => namedImage(named, from, signal));
     return { ...image, notes: [...image.notes, ...heldLimits(need.limits, this.name, facts).notes] };
   }
 

@@ -136,31 +136,6 @@ export const copyOutArgv = (
   folder: string,
 ): string[] => [path, "cp", `${name}:${folder}`, "-"];
 
-export interface BuildRequest {
-  tag: string;
-  dockerfile: string;
-  context: string;
-}
-
-/** docker: how it builds is said by its environment (DOCKER_BUILDKIT), or by `buildx`, which must load its result. */
-export function buildArgv({ builder, path }: BuildTool, { tag, dockerfile, context }: BuildRequest): string[] {
-  const what = ["-t", tag, "-f", dockerfile, context];
-  if (builder === "buildah") return [path, "build", "--format", "docker", "--force-rm", ...what];
-  if (builder === "buildx") {
-    return [path, "buildx", "build", "--load", "--provenance=false", "--progress", "plain", ...what];
-  }
-  if (builder === "buildkit") return [path, "build", "--progress", "plain", ...what];
-  return [path, "build", "--force-rm", ...what];
-}
-
-export type Builder = "buildx" | "buildkit" | "classic" | "buildah";
-
-/** A builder and the client that drives it, which need not be the one that runs containers. */
-export interface BuildTool {
-  builder: Builder;
-  path: string;
-}
-
 /**
  * A reference as the engine must hear it to pull: Docker's rules for short names (spec/images-and-sandboxes §5.1),
  * since podman without a list of registries to search resolves none (podman 4.3).

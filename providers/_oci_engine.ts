@@ -1,6 +1,6 @@
 /** What differs between engines; docker.ts and podman.ts fill it in, everything else is one code for both. */
 import type { Missing } from "../lib/sandbox/provider.ts";
-import type { BuildTool, Program } from "./_oci_argv.ts";
+import type { Program } from "./_oci_argv.ts";
 import type { Inspected } from "./_oci_image.ts";
 
 /** What an engine says about itself and its machine. */
@@ -24,7 +24,6 @@ export interface Engine {
   concurrency: number;
   /** Asks the engine; throws "engine.missing". Shared by all who wait. */
   facts(signal: AbortSignal): Promise<EngineFacts>;
-  builder(): Promise<BuildTool>;
   /** Of an image's `RepoDigests` those that a registry gave it; absent where the engine knows no others. */
   registryDigests?(image: Inspected, signal: AbortSignal): Promise<string[]>;
   /** What a thorough look around finds beside a trial: worth knowing, each with what mends it. */

@@ -11,7 +11,7 @@ import type { Clock } from "../lib/runtime/clock.ts";
 import { concerns, isAlive, type Owner, startTime, thisOwner } from "../lib/sandbox/owner.ts";
 import type { OwnerFilter } from "../lib/sandbox/provider.ts";
 import type { Program } from "./_oci_argv.ts";
-import { endDescendants } from "./_oci_build.ts";
+import { endDescendants } from "./builders/_run.ts";
 
 const VARIABLE = "GYM_HARBOR_OWNER";
 const OwnerText = z.object({ run: z.string(), host: z.string(), pid: z.number(), start: z.string() });
@@ -48,7 +48,7 @@ export function clientOf(program: Program, argv: string, environ: string): Omit<
 }
 
 /**
- * Sees the clients of dead owners end: those at work on a container by themselves; builds and pulls as in _oci_build.ts,
+ * Sees the clients of dead owners end: those at work on a container by themselves; builds and pulls as in builders/_run.ts,
  * by the end of their step, then by a signal. What hangs is killed.
  */
 export async function endOrphans(

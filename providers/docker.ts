@@ -2,8 +2,6 @@
  * Docker, through its command line: whatever engine the user's docker reaches (a socket, DOCKER_HOST, a context) is the
  * one that is used. Tried with engine 20.10 and clients 20.10 and 28.2.
  */
-import { existsSync } from "node:fs";
-import { delimiter, isAbsolute, join } from "node:path";
 import { HarborError } from "../lib/errors.ts";
 import { platformOf } from "../lib/images/config.ts";
 import { Shared } from "../lib/runtime/pool.ts";
@@ -11,8 +9,9 @@ import { inheritedEnv } from "../lib/runtime/runner.ts";
 import { decisiveLine, engineFailure } from "../lib/sandbox/failure.ts";
 import type { ProviderDeps, SandboxProvider } from "../lib/sandbox/provider.ts";
 import { OciProvider } from "./_oci.ts";
-import type { BuildTool, Program } from "./_oci_argv.ts";
+import type { Program } from "./_oci_argv.ts";
 import { mend, storageFaults } from "./_oci_diagnose.ts";
+import { dockerClient } from "./builders/_docker_client.ts";
 import type { EngineFacts } from "./_oci_engine.ts";
 
 /** The part of `docker info --format '{{json .}}'` that matters (API 1.41). */
@@ -39,21 +38,18 @@ export function dockerProvider(given: ProviderDeps): SandboxProvider {
   const deps = { ...given, env: inheritedEnv(given.env) };
   const program: Program = { engine: "docker", path: "docker" };
   const shared = new Shared<Info>();
-  const builders = new Shared<BuildTool>();
   const info = (signal: AbortSignal) => shared.get("info", () => ask(deps, program, signal));
-  const builder = () => builders.get("builder", () => chooseBuilder(deps, program));
 
   return new OciProvider({
     program,
     concurrency: CONCURRENCY,
     facts: async (signal) => factsOf(await info(signal)),
-    builder,
     async faults(signal) {
       const { DockerRootDir = "/var/lib/docker" } = await info(signal);
       const faults = storageFaults(DockerRootDir, "docker");
-      if ((await builder()).builder === "classic") {
+      if ((await dockerClient(deps, program.path)).kind === "classic") {
         faults.push({
-          what: "images are built by the classic builder: RUN <<EOF and --mount are unknown to it",
+          what: "images are built by the classic builder, which does not know RUN --mount",
           fix: "install the buildx plugin (docker-buildx-plugin), engine 23 or newer",
         });
       }
@@ -111,21 +107,3 @@ function parsed(stdout: string): Info | undefined {
     return undefined;
   }
 }
-
-/**
- * buildx where its plugin is there; the BuildKit inside clients before 23, be it an older client further down PATH (a
- * distribution's beside a newer one without the plugin); else the classic builder.
- */
-async function chooseBuilder({ runner, env }: ProviderDeps, { path }: Program): Promise<BuildTool> {
-  const plugin = await runner.run([path, "buildx", "version"], { env, deadlineMs: ANSWER_MS });
-  if (plugin.exitCode === 0 && /buildx/.test(plugin.stdout)) return { builder: "buildx", path };
-  for (const client of [path, ...clientsOnPath(env.PATH)]) {
-    const told = await runner.run([client, "--version"], { env, deadlineMs: ANSWER_MS });
-    const major = Number(/version (\d+)\./.exec(told.stdout)?.[1] ?? 0);
-    if (major > 18 && major < 23) return { builder: "buildkit", path: client };
-  }
-  return { builder: "classic", path };
-}
-
-const clientsOnPath = (path = ""): string[] =>
-  path.split(delimiter).filter(isAbsolute).map((folder) => join(folder, "docker")).filter((one) => existsSync(one));

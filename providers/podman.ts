@@ -46,7 +46,6 @@ export function podmanProvider(given: ProviderDeps): SandboxProvider {
     program,
     concurrency: CONCURRENCY,
     facts: async (signal) => factsOf(await info(signal)),
-    builder: () => Promise.resolve({ builder: "buildah", path: program.path }),
     async registryDigests({ Id, RepoDigests, RootFS }, signal) {
       const digests = RepoDigests ?? [];
       if (digests.every((digest) => digest.startsWith("localhost/"))) return [];

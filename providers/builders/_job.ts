@@ -13,7 +13,7 @@ import { isLoopback, parseReference } from "../../lib/images/reference.ts";
 import { quoted, type RunResult } from "../../lib/runtime/runner.ts";
 import { decisiveLine } from "../../lib/sandbox/failure.ts";
 import { baseImages } from "../../lib/task/dockerfile_stages.ts";
-import { runBuild } from "../_oci_build.ts";
+import { runBuild } from "./_run.ts";
 import { buildArgv, inspectArgv, pullArgv, pushArgv, type Tool, untagArgv } from "./_argv.ts";
 import type { EngineDeps } from "./_engine.ts";
 import { proxiesSet, toolEnvironment } from "./_environment.ts";

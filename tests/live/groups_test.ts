@@ -15,7 +15,7 @@ import { newRunId, type Owner, thisOwner } from "../../lib/sandbox/owner.ts";
 import type { Network, PreparedImage, ProviderDeps, Sandbox, SandboxProvider } from "../../lib/sandbox/provider.ts";
 import { dockerProvider } from "../../providers/docker.ts";
 import { podmanProvider } from "../../providers/podman.ts";
-import { engineSkip, namedNeed } from "../support/engines.ts";
+import { buildWith, engineSkip, namedNeed } from "../support/engines.ts";
 
 type Engine = "docker" | "podman";
 const engines = { docker: dockerProvider, podman: podmanProvider } as const;
@@ -248,20 +248,9 @@ const cases: Record<string, (bench: Bench) => Promise<void>> = {
       join(context, "Dockerfile"),
       'FROM gym-base:busybox AS from\nFROM scratch\nCOPY --from=from /bin/busybox /server/httpd\nCOPY --from=from /bin/busybox /server/true\nCOPY index.html /www/\nCMD ["/server/httpd"]\n',
     );
-    const image = await bench.provider.prepare(
-      {
-        ...namedNeed(""),
-        source: {
-          kind: "dockerfile",
-          context,
-          dockerfile: join(context, "Dockerfile"),
-          tag: `hb__${crypto.randomUUID().replaceAll("-", "")}`,
-          buildTimeoutMs: 60_000,
-        },
-      },
-      soon(),
-      () => {},
-    );
+    const tag = `hb__${crypto.randomUUID().replaceAll("-", "")}`;
+    buildWith(bench.engine, context, tag);
+    const image = await bench.provider.prepare(namedNeed(tag), soon(), () => {});
     try {
       await using group = await bench.group();
       const web = await bench.service(group, "web", ["/server/httpd", "-f", "-p", "80", "-h", "/www"], { image });

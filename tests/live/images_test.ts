@@ -13,7 +13,7 @@ import { newRunId, thisOwner } from "../../lib/sandbox/owner.ts";
 import type { ImageNeed, PreparedImage, ProviderDeps, Sandbox, SandboxProvider } from "../../lib/sandbox/provider.ts";
 import { dockerProvider } from "../../providers/docker.ts";
 import { podmanProvider } from "../../providers/podman.ts";
-import { engineSkip, namedNeed } from "../support/engines.ts";
+import { buildWith, engineSkip, namedNeed } from "../support/engines.ts";
 
 const BASE = "gym-base:busybox";
 const engines = { docker: dockerProvider, podman: podmanProvider } as const;
@@ -24,13 +24,14 @@ interface Bench extends AsyncDisposable {
   provider: SandboxProvider;
   folder: string;
   events: Event[];
-  /** A need for a Dockerfile under a tag of this test alone. */
-  need(dockerfile: string, more?: Partial<{ buildTimeoutMs: number; tag: string }>): ImageNeed;
+  /** A need for an image that is built from a Dockerfile under a tag of this test alone. */
+  need(dockerfile: string): ImageNeed;
   open(image: PreparedImage): Promise<Sandbox>;
 }
 
 function bench(engine: "docker" | "podman"): Bench {
   const folder = mkdtempSync(join(tmpdir(), "gh-images-"));
+  mkdirSync(join(folder, "scratch"));
   const events: Event[] = [];
   const tags = new Set<string>();
   const deps: ProviderDeps = {
@@ -50,22 +51,15 @@ function bench(engine: "docker" | "podman"): Bench {
     provider,
     folder,
     events,
-    need(dockerfile, more = {}) {
+    need(dockerfile) {
       const context = join(folder, `context-${contexts++}`);
       mkdirSync(context);
       writeFileSync(join(context, "Dockerfile"), dockerfile);
       writeFileSync(join(context, "file"), "from the context");
-      const tag = more.tag ?? `hb__${crypto.randomUUID().replaceAll("-", "")}`;
+      const tag = `hb__${crypto.randomUUID().replaceAll("-", "")}`;
       tags.add(tag);
-      const source = {
-        kind: "dockerfile",
-        context,
-        dockerfile: join(context, "Dockerfile"),
-        tag,
-        buildTimeoutMs: 120_000,
-        ...more,
-      } as const;
-      return { taskId: "t", source, network: "no-network", limits: {}, users: [] };
+      buildWith(engine, context, tag);
+      return namedNeed(tag);
     },
     open: (image) =>
       provider.open({
@@ -93,112 +87,7 @@ const prepare = ({ provider, events }: Bench, need: ImageNeed, signal = soon()) 
   provider.prepare(need, signal, (event) => events.push(event));
 const out = async (box: Sandbox, script: string) =>
   (await box.exec({ run: { script }, purpose: "server", deadlineMs: 30_000 }, soon())).stdout.trim();
-const isThere = (engine: string, tag: string) => spawnSync(engine, ["image", "inspect", tag]).status === 0;
-const processes = (word: string) =>
-  spawnSync("ps", ["-eo", "stat,args"], { encoding: "utf8" }).stdout.split("\n").filter((line) =>
-    line.includes(word) && !line.startsWith("Z")
-  );
-
-/** What buildah builds in; podman ps shows them only with --external. */
-const workingContainers = () =>
-  spawnSync("podman", ["ps", "-a", "--external", "--format", "{{.ID}} {{.Image}} {{.Names}}"], { encoding: "utf8" })
-    .stdout.split("\n").filter((line) => line.includes(`${BASE} `) && line.includes("-working-container"));
-
 const cases: Record<string, (bench: Bench) => Promise<void>> = {
-  "a Dockerfile is built whole, its configuration told, and reused the next time": async (bench) => {
-    const need = bench.need(
-      `FROM ${BASE}\nENV GREETING="a b"\nCOPY file /copied\nWORKDIR /srv/app\nENTRYPOINT ["/bin/sh", "-c"]\nUSER 1234\n`,
-    );
-    const image = await prepare(bench, need);
-    assert.equal(image.reference, (need.source as { tag: string }).tag);
-    assert.deepEqual([image.workdir, image.env.GREETING, image.user, image.entrypoint], ["/srv/app", "a b", "1234", [
-      "/bin/sh",
-      "-c",
-    ]]);
-    assert.ok(bench.events.some((event) => event.kind === "build-output"));
-    await using box = await bench.open(image);
-    assert.equal(await out(box, 'pwd; id -u; cat /copied; echo ":$GREETING"'), "/srv/app\n1234\nfrom the context:a b");
-    const events = bench.events.length;
-    await prepare({
-      ...bench,
-      provider: engines[bench.engine]({
-        ...bench,
-        runner: systemRunner(),
-        clock: systemClock,
-        env: process.env,
-        emit: () => {},
-        scratch: bench.folder,
-        options: {},
-      }),
-    }, need);
-    assert.equal(bench.events.length, events, "a second provider builds nothing");
-  },
-  "one hash is built once, whoever asks at the same time": async (bench) => {
-    const tag = `hb__${crypto.randomUUID().replaceAll("-", "")}`;
-    const need = bench.need(`FROM ${BASE}\nRUN sleep 1; echo built-$(date +%s%N) > /stamp\n`, { tag });
-    const other = engines[bench.engine]({
-      runner: systemRunner(),
-      clock: systemClock,
-      env: process.env,
-      emit: () => {},
-      scratch: bench.folder,
-      options: {},
-    });
-    const images = await Promise.all([
-      prepare(bench, need),
-      prepare(bench, need),
-      prepare({ ...bench, provider: other }, need),
-    ]);
-    assert.equal(new Set(images.map(({ handle }) => (handle as { id: string }).id)).size, 1);
-    assert.equal(
-      bench.events.filter((event) => event.kind === "build-output" && /sleep 1/.test(event.text)).length > 0,
-      true,
-    );
-  },
-  "a build that fails names the line, the step and the log": async (bench) => {
-    const need = bench.need(`FROM ${BASE}\nRUN echo fine\nRUN echo the real reason >&2; exit 7\n`);
-    await assert.rejects(prepare(bench, need), (error) => {
-      assert.ok(error instanceof HarborError && error.code === "image.failed", String(error));
-      assert.match(error.message, /Dockerfile/);
-      const log = readFileSync((error.details as { log: string }).log, "utf8");
-      assert.match(log, /the real reason/);
-      assert.match(error.hint ?? "", /log/);
-      return true;
-    });
-    assert.equal(isThere(bench.engine, (need.source as { tag: string }).tag), false);
-  },
-  "B21: a build that never ends is ended at its limit, with all its processes, and tags nothing": async (bench) => {
-    const need = bench.need(`FROM ${BASE}\nRUN (sleep 48151 &) ; sleep 48152\n`, { buildTimeoutMs: 6000 });
-    const before = new Set(bench.engine === "podman" ? workingContainers() : []);
-    const started = performance.now();
-    await assert.rejects(
-      prepare(bench, need),
-      (error) => error instanceof HarborError && /limit of 6 s/.test(error.message),
-    );
-    assert.ok(performance.now() - started < 30_000);
-    await new Promise((later) => setTimeout(later, 500));
-    assert.deepEqual(processes("sleep 4815"), []);
-    for (const name of bench.engine === "podman" ? workingContainers() : []) {
-      assert.ok(before.has(name), `${name} was left`);
-    }
-    assert.equal(isThere(bench.engine, (need.source as { tag: string }).tag), false);
-  },
-  "an aborted build leaves no process and no image": async (bench) => {
-    const need = bench.need(`FROM ${BASE}\nRUN sleep 48153\n`);
-    const abort = new AbortController();
-    const reason = new HarborError("aborted", "enough");
-    setTimeout(() => abort.abort(reason), 4000);
-    await assert.rejects(prepare(bench, need, abort.signal), (error) => error === reason);
-    await new Promise((later) => setTimeout(later, 500));
-    assert.deepEqual(processes("sleep 48153"), []);
-  },
-  "a heredoc that an old builder does not know is called by its name": async (bench) => {
-    const need = bench.need(`FROM ${BASE}\nRUN <<EOF\necho hi > /hi\nEOF\n`);
-    const built = await prepare(bench, need).catch((error) => error);
-    if (!(built instanceof HarborError)) return; // a new builder
-    assert.equal(built.code, "image.failed");
-    assert.match(built.message, /heredoc/);
-  },
   "an image that is nowhere is told with what to do": async (bench) => {
     const need = namedNeed("gym-harbor.invalid/none:1");
     await assert.rejects(prepare(bench, need), (error) => {

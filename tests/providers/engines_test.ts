@@ -368,48 +368,6 @@ test("local() knows podman's ways: bare digests, its own names and its short one
   );
 });
 
-test("prepare() builds what is absent once, and says why a build failed and where all of it is", async () => {
-  const scratch = mkdtempSync(join(tmpdir(), "gym-harbor-build-"));
-  const dockerfile = join(scratch, "Dockerfile");
-  writeFileSync(dockerfile, "FROM x\nRUN <<EOF\ntrue\nEOF\n");
-  const source = { kind: "dockerfile", context: scratch, dockerfile, tag: "hb__1f", buildTimeoutMs: 5000 } as const;
-  const absent = { exitCode: 125, stderr: "Error: hb__1f: image not known" };
-  const rows: [Partial<RunResult>, RegExp, RegExp][] = [
-    [
-      { exitCode: 2, stdout: "STEP 2/2: RUN false\n", stderr: "Error: while running runtime: exit status 1" },
-      /failed \(exit code 2\): while running runtime: exit status 1 \(STEP 2\/2: RUN false\)/,
-      /whole log is .*build-hb__1f\.log/,
-    ],
-    [{ ended: "deadline", exitCode: 1, stderr: "slow" }, /ended at its limit of 5 s: last said: slow/, /build_timeout/],
-    [
-      { exitCode: 1, stderr: 'Build error: Unknown instruction: "TRUE"' },
-      /does not know heredocs/,
-      /without a heredoc/,
-    ],
-  ];
-  const provider = (runner: FakeRunner) =>
-    podmanProvider({ ...hurried(runner), scratch, env: { PATH: "/nowhere", TMPDIR: scratch } });
-  const asked = () =>
-    new FakeRunner().expect(/^podman info/, json(PODMAN_INFO))
-      .expect(/image inspect hb__1f$/, absent).expect(/image inspect hb__1f$/, absent);
-  try {
-    for (const [reply, message, hint] of rows) {
-      using runner = asked().expect(/^podman build /, reply);
-      await assert.rejects(provider(runner).prepare(named("", { source }), never, () => {}), {
-        code: "image.failed",
-        message,
-        hint,
-      });
-    }
-    using runner = asked().expect(/^podman build .*hb__1f/).expect(/image inspect hb__1f$/, json([IMAGE]));
-    const built = provider(runner);
-    const images = [1, 2].map(() => built.prepare(named("", { source }), never, () => {}));
-    assert.deepEqual((await Promise.all(images)).map(({ reference }) => reference), ["hb__1f", "hb__1f"]);
-  } finally {
-    rmSync(scratch, { recursive: true });
-  }
-});
-
 test("prepare() notes limits that the machine cannot hold, and refuses GPUs that it does not have", async () => {
   using runner = new FakeRunner()
     .expect(/^podman info/, json({ ...PODMAN_INFO, host: { ...PODMAN_INFO.host, cgroupControllers: [] } }))

@@ -1,7 +1,6 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
 import {
-  buildArgv,
   copyInArgv,
   execArgv,
   fullReference,
@@ -84,26 +83,6 @@ test("other command lines", () => {
     "docker ps -a -q --no-trunc --filter label=gym-harbor.run=r",
   );
   assert.equal(words(copyInArgv(podman, "box")), "podman cp - box:/");
-});
-
-test("buildArgv() builds whole, in the form that each builder keeps a configuration in", () => {
-  const build = { tag: "hb__1", dockerfile: "/d/Dockerfile", context: "/d" };
-  assert.equal(
-    words(buildArgv({ builder: "buildah", path: "podman" }, build)),
-    "podman build --format docker --force-rm -t hb__1 -f /d/Dockerfile /d",
-  );
-  assert.equal(
-    words(buildArgv({ builder: "classic", path: "docker" }, build)),
-    "docker build --force-rm -t hb__1 -f /d/Dockerfile /d",
-  );
-  assert.equal(
-    words(buildArgv({ builder: "buildkit", path: "docker" }, build)),
-    "docker build --progress plain -t hb__1 -f /d/Dockerfile /d",
-  );
-  assert.match(
-    words(buildArgv({ builder: "buildx", path: "docker" }, build)),
-    /^docker buildx build --load --provenance=false /,
-  );
 });
 
 test("fullReference() names what a short name stands for", () => {

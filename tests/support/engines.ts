@@ -1,5 +1,7 @@
 /** What tests with a real engine need beside kit.ts: what to start from, and what is left of a run. */
+import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
+import process from "node:process";
 import type { ImageNeed } from "../../lib/sandbox/provider.ts";
 import { missing, sandboxes } from "./kit.ts";
 
@@ -18,6 +20,14 @@ export const namedNeed = (reference: string): ImageNeed => ({
   limits: {},
   users: [],
 });
+
+/** Builds an image for a test, from the Dockerfile in `context`, by the engine's plainest means. */
+export function buildWith(engine: Engine, context: string, tag: string): void {
+  const format = engine === "podman" ? ["--format", "docker"] : [];
+  const env = { ...process.env, DOCKER_BUILDKIT: "0" };
+  const built = spawnSync(engine, ["build", ...format, "-t", tag, context], { env, encoding: "utf8" });
+  assert.equal(built.status, 0, built.stderr);
+}
 
 /** Names of containers that carry the label of a run. */
 export function remainingContainers(engine: Engine, run: string): string[] {

@@ -1,9 +1,9 @@
 /** One build by an engine's client, held to its limit with everything that it started. */
 import { readdirSync, readFileSync } from "node:fs";
 import process from "node:process";
-import { errno } from "../lib/errors.ts";
-import { type Clock, settlesWithin } from "../lib/runtime/clock.ts";
-import type { Runner, RunResult } from "../lib/runtime/runner.ts";
+import { errno } from "../../lib/errors.ts";
+import { type Clock, settlesWithin } from "../../lib/runtime/clock.ts";
+import type { Runner, RunResult } from "../../lib/runtime/runner.ts";
 
 export interface BuildRun {
   argv: readonly string[];

@@ -2,9 +2,9 @@ import { test } from "node:test";
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import process from "node:process";
-import { descendants, runBuild } from "../../providers/_oci_build.ts";
-import { systemClock } from "../../lib/runtime/clock.ts";
-import { systemRunner } from "../../lib/runtime/runner.ts";
+import { descendants, runBuild } from "../../../providers/builders/_run.ts";
+import { systemClock } from "../../../lib/runtime/clock.ts";
+import { systemRunner } from "../../../lib/runtime/runner.ts";
 
 const machine = { runner: systemRunner(), clock: systemClock };
 const soon = () => AbortSignal.timeout(30_000);
