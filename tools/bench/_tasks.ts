@@ -13,11 +13,11 @@ export class BenchFolder implements Disposable {
 }
 
 /** A trivial task: a prebuilt image, one line of solution and a test that compares. */
-export function writeTask(folder: string, name: string): void {
+export function writeTask(folder: string, name: string, image = "debian:bookworm-slim"): void {
   for (const path of ["environment", "tests", "solution"]) mkdirSync(join(folder, path), { recursive: true });
   writeFileSync(
     join(folder, "task.toml"),
-    `schema_version = "1.4"\n\n[task]\nname = "bench/${name}"\n\n[environment]\ndocker_image = "debian:bookworm-slim"\n` +
+    `schema_version = "1.4"\n\n[task]\nname = "bench/${name}"\n\n[environment]\ndocker_image = "${image}"\n` +
       `cpus = 1\nmemory_mb = 512\n\n[agent]\ntimeout_sec = 60.0\n\n[verifier]\ntimeout_sec = 60.0\n`,
   );
   writeFileSync(join(folder, "instruction.md"), `Write the line ${name} to /tmp/answer.txt.\n`);
