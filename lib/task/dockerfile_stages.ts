@@ -174,7 +174,9 @@ function stageOf(
   escape: string,
 ): Stage {
   const words = splitWords(from.rest, escape);
-  const named = words.length === 3 && words[1]!.toUpperCase() === "AS" ? words[2]!.toLowerCase() : undefined;
+  const named = words.length === 3 && words[1]!.toUpperCase() === "AS"
+    ? quietly(words[2]!, variables, escape).toLowerCase()
+    : undefined;
   const flag = from.flags.find((one) => one.startsWith("--platform="));
   const platform = flag === undefined ? "" : quietly(flag.slice("--platform=".length), variables, escape);
   return {
@@ -202,8 +204,9 @@ function baseOf(
   }
   if (reference === "") return { kind: "unknown", why: `FROM ${word} names no image: its arguments have no value` };
   if (reference === "scratch") return { kind: "nothing" };
-  const index = earlier.findLastIndex(({ name }) => name === reference.toLowerCase());
-  return index >= 0 ? { kind: "stage", index } : { kind: "image", reference };
+  // A number is a stage to buildah; BuildKit looks for an image of that name, which nobody has.
+  const index = stageIndex(reference, earlier);
+  return index !== undefined ? { kind: "stage", index } : { kind: "image", reference };
 }
 
 function begin(base: StageBase, ends: readonly State[], { baseEnv }: BuildSettings): State {

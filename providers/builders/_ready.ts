@@ -50,12 +50,17 @@ const READY: Record<Tool["name"], (deps: ReadyDeps, signal: AbortSignal) => Prom
 };
 
 const Version = z.looseObject({
+  /** podman spells its fields in another way. */
+  Client: z.looseObject({ APIVersion: z.string().optional() }).nullish(),
   Server: z.looseObject({ Version: z.string(), Os: z.string(), Arch: z.string() }).nullish(),
 });
 
 async function dockerReady(deps: ReadyDeps, signal: AbortSignal): Promise<Ready> {
   const told = await ask(deps, "docker", ["version", "--format", "{{json .}}"], signal);
   const version = Version.safeParse(parsed(told.stdout)).data;
+  if (version?.Client?.APIVersion !== undefined) {
+    throw new HarborError("engine.missing", "the docker on PATH is podman", { hint: "name it: ++builds.tool=podman" });
+  }
   if (version?.Server == null) throw silent("docker", told);
   const { kind, path } = await dockerClient(deps, "docker");
   const info = await ask(deps, "docker", ["info", "--format", "{{.DockerRootDir}}"], signal);

@@ -21,6 +21,8 @@ test("E4: baseImages() sees arguments where a FROM does, and nowhere else", () =
     ["FROM $UNSET\nRUN true\n", {}, []],
     ["RUN true\n", {}, []],
     ["FROM a as A\nFROM b as a\nFROM a\n", {}, ["b"]],
+    ["FROM a\nFROM 0\nFROM c\nCOPY --from=1 /x /\n", {}, ["a", "c"]],
+    ["ARG N=one\nFROM a AS ${N}\nFROM one\n", {}, ["a"]],
   ];
   for (const [text, args, images] of rows) assert.deepEqual(baseImages(text, { args }), images, text);
 });
