@@ -49,9 +49,19 @@ function writable(folder: string): boolean {
   while (!existsSync(at) && at !== dirname(at)) at = dirname(at);
   try {
     accessSync(at, constants.W_OK | constants.X_OK);
-    return true;
+    return !isReadOnlyDisk(join(folder, "index.json"));
   } catch {
     return false;
+  }
+}
+
+/** Deno 2.9 answers access() from mode bits: what a disk that is mounted read-only says, only an open tells. */
+function isReadOnlyDisk(path: string): boolean {
+  try {
+    closeSync(openSync(path, "r+"));
+    return false;
+  } catch (error) {
+    return errno(error) === "EROFS";
   }
 }
 
