@@ -1,7 +1,7 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, truncateSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
@@ -32,7 +32,11 @@ interface Bench extends AsyncDisposable {
   tool: ToolName;
   folder: string;
   output: string[];
-  builder(more?: Partial<BuilderOptions>, env?: Record<string, string>, deps?: Partial<BuilderDeps>): Promise<Builder>;
+  builder(
+    more?: Partial<BuilderOptions>,
+    env?: Record<string, string | undefined>,
+    deps?: Partial<BuilderDeps>,
+  ): Promise<Builder>;
   request(dockerfile: string, more?: Partial<BuildRequest>): BuildRequest;
 }
 
@@ -231,6 +235,29 @@ const cases: Record<string, (bench: Bench) => Promise<void>> = {
     // The others do it by themselves, and say so only sometimes.
     if (bench.tool === "docker") assert.match(readFileSync(request.logFile, "utf8"), /trying again in/);
   },
+  "a base image comes from the mirror that stands before its registry": async (bench) => {
+    if (bench.tool === "docker") return; // its daemon's configuration says that
+    await using registry = await startRegistry(join(bench.folder, "registry"));
+    const base = `gym-harbor-mirrored-${crypto.randomUUID()}`;
+    const engine = spawnSync("podman", [
+      "push",
+      "-q",
+      "--tls-verify=false",
+      BASE,
+      `${registry.host}/library/${base}:1`,
+    ]);
+    assert.equal(engine.status, 0, engine.stderr.toString());
+    const registries = new Map([["docker.io", { insecure: false, mirrors: [`http://${registry.host}`] }]]);
+    // buildah with a storage of its own, as it comes.
+    const storageDir = join(bench.folder, "buildah");
+    const own = bench.tool === "buildah" ? { CONTAINERS_STORAGE_CONF: undefined } : {};
+    const builder = await bench.builder({ registries, ...(bench.tool === "buildah" && { storageDir }) }, own);
+    const request = bench.request(`FROM ${base}:1\nRUN true\n`);
+    const built = await builder.build(request, soon(), () => {});
+    assert.ok(built.config.Env?.includes("LANG=C.UTF-8"));
+    spawnSync("podman", ["rmi", `docker.io/library/${base}:1`]);
+    if (bench.tool === "buildah") spawnSync("umount", [join(storageDir, "root/overlay")]);
+  },
   "a sandbox that starts from our store finds there what an engine built": async (bench) => {
     const store = openStore(join(bench.folder, "store"), { clock: systemClock });
     const builder = await bench.builder({ repository: undefined }, {}, { provider: "namespace", store });
@@ -404,6 +431,38 @@ const processes = (word: string) =>
   spawnSync("ps", ["-eo", "stat,args"], { encoding: "utf8" }).stdout.split("\n").filter((line) =>
     line.includes(word) && !line.startsWith("Z")
   );
+
+test("E16: a disk that fills up during a build is told by its folder", { skip: loopSkip() ?? false }, async () => {
+  await using one = bench("buildah");
+  const [image, place] = [join(one.folder, "disk.img"), join(one.folder, "disk")];
+  mkdirSync(place);
+  writeFileSync(image, "");
+  truncateSync(image, 400 * 1024 ** 2);
+  for (const argv of [["mkfs.ext4", "-q", "-m", "0", image], ["mount", "-o", "loop", image, place]]) {
+    assert.equal(spawnSync(argv[0]!, argv.slice(1)).status, 0, argv.join(" "));
+  }
+  try {
+    const builder = await one.builder({ storageDir: join(place, "images") }, { CONTAINERS_STORAGE_CONF: undefined });
+    const request = one.request("FROM scratch\nCOPY big /\n");
+    writeFileSync(join(request.context, "big"), new Uint8Array(600 * 1024 ** 2));
+    await assert.rejects(builder.build(request, soon(), () => {}), (error) => {
+      assert.ok(error instanceof HarborError);
+      assert.equal(error.details?.class, "disk", error.message);
+      assert.ok(error.message.startsWith(`no space left on device in ${join(place, "images/root")}`), error.message);
+      return true;
+    });
+  } finally {
+    spawnSync("umount", [join(place, "images/root/overlay")]);
+    spawnSync("umount", ["-l", place]);
+  }
+});
+
+/** Why no file system in a file can be mounted here. */
+function loopSkip(): string | undefined {
+  if (process.getuid?.() !== 0) return "needs root to mount a file system";
+  if (spawnSync("buildah", ["--version"]).error !== undefined) return "buildah: not installed";
+  return spawnSync("losetup", ["-f"]).status === 0 ? undefined : "no loop device";
+}
 
 for (const tool of ["docker", "docker classic", "podman", "buildah"] as const) {
   for (const [name, check] of Object.entries(cases)) {
