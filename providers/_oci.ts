@@ -140,6 +140,7 @@ export class OciProvider implements SandboxProvider {
       publicNetwork,
       limits,
       pids: facts.limits.pids ? pidsLimit : undefined,
+      proxies: !this.#namedDeps.offline && spec.network !== "no-network",
       member,
       extra: runArgs,
     });
@@ -164,6 +165,7 @@ export class OciProvider implements SandboxProvider {
         ...this.#sandboxDeps,
         facts,
         options: this.#options,
+        offline: this.#namedDeps.offline,
         open: (box, member, name, aborted) => this.#open(box, member, name, aborted),
       },
       spec,

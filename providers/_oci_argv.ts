@@ -21,6 +21,8 @@ export interface RunRequest {
   limits: Limits;
   /** Processes and threads at most; undefined leaves the engine's default. */
   pids: number | undefined;
+  /** Whether podman hands this machine's proxy variables on, as it does by itself. */
+  proxies: boolean;
   /** In a group: how it is connected there, instead of `network`, and what else it has as a member. */
   member?: readonly string[];
   /** More flags of the operator's (`++sandbox.docker.run_args`). */
@@ -32,7 +34,7 @@ export interface RunRequest {
  * engine itself removes it when it ends, also when we are gone by then.
  */
 export function runArgv({ engine, path }: Program, request: RunRequest): string[] {
-  const { name, labels, image, network, publicNetwork, limits, pids, member, extra } = request;
+  const { name, labels, image, network, publicNetwork, limits, pids, proxies, member, extra } = request;
   const net = network === "no-network" ? "none" : network === "host" ? "host" : publicNetwork;
   return [
     ...[path, "run", "-i", "--rm", "--sig-proxy=false", "--name", name],
@@ -41,6 +43,7 @@ export function runArgv({ engine, path }: Program, request: RunRequest): string[
     ...["--pull", "never", "--log-driver", "none", "--no-healthcheck", "--user", "0", "--workdir", "/"],
     ...(engine === "docker" ? ["--init", "--stop-timeout", "1"] : ["--systemd=false", "--stop-timeout", "0"]),
     ...(member ?? (net === undefined ? [] : ["--network", net])),
+    ...proxyFlags(engine, proxies),
     ...limitFlags(engine, limits),
     ...(pids === undefined ? [] : ["--pids-limit", String(pids)]),
     ...extra,
@@ -55,6 +58,10 @@ export const limitFlags = (engine: EngineName, { cpus, memoryMb, gpus }: Limits)
   ...(memoryMb === undefined ? [] : ["--memory", `${memoryMb}m`, "--memory-swap", `${memoryMb}m`]),
   ...(gpus ? gpuFlags(engine, gpus) : []),
 ];
+
+/** Where nothing may or can get out, variables that point there would only mislead. docker hands on none by itself. */
+export const proxyFlags = (engine: EngineName, proxies: boolean): string[] =>
+  engine === "podman" && !proxies ? ["--http-proxy=false"] : [];
 
 const gpuFlags = (engine: EngineName, count: number): string[] =>
   engine === "docker"

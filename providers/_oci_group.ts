@@ -7,7 +7,7 @@ import { HarborError } from "../lib/errors.ts";
 import { randomWord } from "../lib/runtime/random.ts";
 import { decisiveLine, engineFailure } from "../lib/sandbox/failure.ts";
 import type { Group, GroupSpec, MemberSpec, Service, ServiceSpec } from "../lib/sandbox/group.ts";
-import { labelsOf } from "../lib/sandbox/owner.ts";
+import { LABEL, labelsOf } from "../lib/sandbox/owner.ts";
 import type { Sandbox, SandboxSpec } from "../lib/sandbox/provider.ts";
 import { refuseVariables } from "../lib/sandbox/variables.ts";
 import { removeArgv } from "./_oci_argv.ts";
@@ -15,15 +15,18 @@ import type { SandboxDeps } from "./_oci_deps.ts";
 import { ownLimits } from "./_oci_diagnose.ts";
 import type { EngineFacts } from "./_oci_engine.ts";
 import { passEnvironment } from "./_oci_env.ts";
-import { type Attachment, memberFlags, networkFlags, serviceArgv, stopArgv } from "./_oci_group_argv.ts";
+import { type Attachment, labelFlags, memberFlags, networkFlags, serviceArgv, stopArgv } from "./_oci_group_argv.ts";
 import type { ImageHandle } from "./_oci_image.ts";
 import { heldLimits } from "./_oci_limits.ts";
 import { makeNetwork, makeVolume } from "./_oci_networks.ts";
 import type { EngineOptions } from "./_oci_options.ts";
+import { Reaper } from "./_oci_reaper.ts";
 import type { OciSandbox } from "./_oci_sandbox.ts";
 import { OciService } from "./_oci_service.ts";
+import { AGAIN_MS, STARTS } from "./_oci_start.ts";
 import { removeThings } from "./_oci_things.ts";
 
+const GROUP_LABEL = `${LABEL}.group`;
 const START_MS = 180_000;
 const REMOVE_MS = 60_000;
 /** The longest that an author's stop_grace_period holds up the end of an episode. */
@@ -32,6 +35,7 @@ const MOST_GRACE_MS = 10_000;
 export interface GroupDeps extends SandboxDeps {
   facts: EngineFacts;
   options: EngineOptions;
+  offline: boolean;
   /** Opens an ordinary sandbox with these flags instead of its network. */
   open(spec: SandboxSpec, member: readonly string[], name: string, signal: AbortSignal): Promise<OciSandbox>;
 }
@@ -53,6 +57,7 @@ class OciGroup implements Group {
   readonly #name: string;
   readonly #labels: Record<string, string>;
   #attachment: Attachment | undefined;
+  #reaper: Reaper | undefined;
   readonly #volumes: string[] = [];
   /** Containers in the order of their start. */
   readonly #started: { service: string; container: string; graceMs: number; main?: OciSandbox }[] = [];
@@ -61,11 +66,18 @@ class OciGroup implements Group {
   constructor(private readonly deps: GroupDeps, private readonly spec: GroupSpec) {
     const { owner, episode } = spec;
     this.#name = plain(`gym-harbor-${owner.run}-${episode}-${randomWord(4)}`);
-    this.#labels = labelsOf(owner, episode, "group");
+    this.#labels = this.#labelsOf("group");
+  }
+
+  /** By its label the reaper knows what belongs together. */
+  #labelsOf(role: string): Record<string, string> {
+    return { ...labelsOf(this.spec.owner, this.spec.episode, role), [GROUP_LABEL]: this.#name };
   }
 
   async begin(signal: AbortSignal): Promise<void> {
     const { deps, spec } = this;
+    mkdirSync(deps.scratch, { recursive: true, mode: 0o700 });
+    this.#reaper = await Reaper.start(deps, `${GROUP_LABEL}=${this.#name}`);
     const { program, options, facts } = deps;
     const internal = spec.network === "no-network";
     const nameServer = program.engine === "docker" || (!internal && facts.nameServer);
@@ -89,26 +101,32 @@ class OciGroup implements Group {
     refuseVariables(spec.env);
     const { deps } = this;
     const { program, runner, env, gate, facts, options } = deps;
-    const { owner, episode } = this.spec;
     const name = plain(`${this.#name}-${spec.service}`);
     this.#started.push({ service: spec.service, container: name, graceMs: spec.stopGraceMs ?? 0 });
-    mkdirSync(deps.scratch, { recursive: true, mode: 0o700 });
-    const started = await gate.hold(async () => {
-      using passed = passEnvironment(spec.env, deps.scratch);
-      const argv = serviceArgv(program, {
-        name,
-        labels: labelsOf(owner, episode, plain(spec.service)),
-        image: (spec.image.handle as ImageHandle).id,
-        flags: this.#flags(spec),
-        limits: heldLimits(spec.limits, program.engine, facts).limits,
-        pids: facts.limits.pids ? options.pidsLimit : undefined,
-        envFlags: passed.flags,
-        spec,
+    const start = () =>
+      gate.hold(async () => {
+        using passed = passEnvironment(spec.env, deps.scratch);
+        const argv = serviceArgv(program, {
+          name,
+          labels: this.#labelsOf(plain(spec.service)),
+          image: (spec.image.handle as ImageHandle).id,
+          flags: this.#flags(spec),
+          limits: heldLimits(spec.limits, program.engine, facts).limits,
+          pids: facts.limits.pids ? options.pidsLimit : undefined,
+          proxies: !deps.offline && this.spec.network !== "no-network",
+          envFlags: passed.flags,
+          spec,
+        });
+        // Not to be ended half-way: what the engine starts after our client is gone nobody would know of. conmon 2.1
+        // leaves a file named "oom" where it was started.
+        return await runner.run(argv, { env: { ...env, ...passed.client }, cwd: deps.scratch, deadlineMs: START_MS });
       });
-      // Not to be ended half-way: what the engine starts after our client is gone nobody would know of. conmon 2.1 leaves
-      // a file named "oom" where it was started.
-      return await runner.run(argv, { env: { ...env, ...passed.client }, cwd: deps.scratch, deadlineMs: START_MS });
-    });
+    let started = await start();
+    for (let attempt = 1; attempt < STARTS && engineFailure(started.stderr)?.kind === "busy"; attempt++) {
+      await this.#remove(name);
+      await deps.clock.sleep(AGAIN_MS, signal);
+      started = await start();
+    }
     if (started.ended !== "exit" || started.exitCode !== 0) throw notStarted(spec, program.path, started);
     signal.throwIfAborted();
     return new OciService(name, spec, deps);
@@ -116,8 +134,9 @@ class OciGroup implements Group {
 
   async openMain(spec: SandboxSpec, member: MemberSpec, signal: AbortSignal): Promise<Sandbox> {
     const name = plain(`${this.#name}-${member.service}`);
+    const label = labelFlags({ [GROUP_LABEL]: this.#name });
     // The harness itself writes into it: /logs, /tests, /solution.
-    const flags = this.#flags({ ...member, readOnly: false });
+    const flags = [...label, ...this.#flags({ ...member, readOnly: false })];
     const main = await this.deps.open(spec, flags, name, signal);
     this.#started.push({ service: member.service, container: name, graceMs: 0, main });
     return main;
@@ -149,8 +168,19 @@ class OciGroup implements Group {
     ];
   }
 
+  /** Why it could not be removed; undefined when it is gone. */
+  async #remove(container: string): Promise<string | undefined> {
+    const { program, runner, env, gate } = this.deps;
+    const removed = await gate.hold(() =>
+      runner.run(removeArgv(program, [container]), { env, deadlineMs: REMOVE_MS, graceMs: 0 })
+    );
+    const failure = engineFailure(removed.stderr);
+    if (removed.exitCode === 0 || failure?.kind === "no-container") return undefined;
+    return failure?.line ?? decisiveLine(removed.stderr);
+  }
+
   [Symbol.asyncDispose](): Promise<void> {
-    return this.#disposed ??= this.#end();
+    return this.#disposed ??= this.#end().finally(() => this.#reaper?.dismiss());
   }
 
   /** A main that is kept keeps all the others. Never throws: what cannot be removed is told as a warning, and found again by `sandbox gc`. */
@@ -171,12 +201,8 @@ class OciGroup implements Group {
         const seconds = Math.ceil(Math.min(graceMs, MOST_GRACE_MS) / 1000);
         await gate.hold(() => runner.run(stopArgv(program, container, seconds), { env, deadlineMs: REMOVE_MS }));
       }
-      const removed = await gate.hold(() =>
-        runner.run(removeArgv(program, [container]), { env, deadlineMs: REMOVE_MS, graceMs: 0 })
-      );
-      const failure = engineFailure(removed.stderr);
-      if (removed.exitCode === 0 || failure?.kind === "no-container") continue;
-      left.push({ name: container, reason: failure?.line ?? decisiveLine(removed.stderr) });
+      const reason = await this.#remove(container);
+      if (reason !== undefined) left.push({ name: container, reason });
     }
     left.push(...await removeThings(deps, "volume", this.#volumes));
     if (this.#attachment !== undefined) left.push(...await removeThings(deps, "network", [this.#name]));

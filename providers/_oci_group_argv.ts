@@ -1,7 +1,7 @@
 /** Command lines for the networks, volumes and sidecars of a group, as pure functions. No value of a variable is in one. */
 import type { MemberSpec, ServiceMount, ServiceSpec } from "../lib/sandbox/group.ts";
 import type { Limits } from "../lib/sandbox/provider.ts";
-import { type EngineName, limitFlags, type Program } from "./_oci_argv.ts";
+import { type EngineName, limitFlags, type Program, proxyFlags } from "./_oci_argv.ts";
 import { memberAddress } from "./_oci_subnets.ts";
 
 type Labels = Readonly<Record<string, string>>;
@@ -154,6 +154,8 @@ export interface ServiceRun {
   flags: readonly string[];
   limits: Limits;
   pids: number | undefined;
+  /** podman hands this machine's proxy variables on where it may. */
+  proxies: boolean;
   envFlags: readonly string[];
   spec: Pick<ServiceSpec, "argv" | "workdir" | "user" | "init" | "stopSignal" | "stopGraceMs" | "ttlMs">;
 }
@@ -163,7 +165,7 @@ const LOG_MIB = 64;
 
 /** Starts a sidecar as its author meant it: its own program is its first process. It is kept when it ends, with its log. */
 export function serviceArgv({ engine, path }: Program, run: ServiceRun): string[] {
-  const { name, labels, image, flags, limits, pids, envFlags, spec } = run;
+  const { name, labels, image, flags, limits, pids, proxies, envFlags, spec } = run;
   const [program, ...args] = spec.argv as [string, ...string[]];
   return [
     ...[path, "run", "--detach", "--name", name, ...labelFlags(labels)],
@@ -174,6 +176,7 @@ export function serviceArgv({ engine, path }: Program, run: ServiceRun): string[
     // docker has no such bound: a sidecar that outlives us is found by its labels.
     ...(engine === "podman" && Number.isFinite(spec.ttlMs) ? ["--timeout", String(Math.ceil(spec.ttlMs / 1000))] : []),
     ...flags,
+    ...proxyFlags(engine, proxies),
     ...limitFlags(engine, limits),
     ...(pids === undefined ? [] : ["--pids-limit", String(pids)]),
     ...(spec.init ? ["--init"] : []),

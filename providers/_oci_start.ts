@@ -17,8 +17,29 @@ const START_UP_MS = 20_000;
 /** Characters kept of what one part of the setup says. */
 const MOST_SAID = 1 << 20;
 
-/** Starts the container and its setup; leaves nothing when it does not come up. */
+/** How often a start is tried that the engine's own haste made fail, and the pause between. */
+export const STARTS = 3;
+export const AGAIN_MS = 500;
+
+/** Starts the container and its setup; leaves nothing when it does not come up. What is only busy is tried again. */
 export async function startContainer(
+  name: string,
+  argv: readonly string[],
+  spec: SandboxSpec,
+  deps: SandboxDeps,
+  signal: AbortSignal,
+): Promise<{ control: Control; tools: Tools }> {
+  for (let attempt = 1;; attempt++) {
+    try {
+      return await startOnce(name, argv, spec, deps, signal);
+    } catch (error) {
+      if (!(error instanceof HarborError) || error.details?.kind !== "busy" || attempt === STARTS) throw error;
+      await deps.clock.sleep(AGAIN_MS, signal);
+    }
+  }
+}
+
+async function startOnce(
   name: string,
   argv: readonly string[],
   spec: SandboxSpec,

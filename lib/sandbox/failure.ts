@@ -71,6 +71,8 @@ const WORDINGS: readonly [FailureKind, RegExp][] = [
     /catatonit|podman-init: no such file|init binary .*not found|container-init .*(not found|no such file)/i,
   ],
   ["no-folder", /chdir to cwd|workdir .*(does not exist|no such)|os getwd|mkdir .*: not a directory/i],
+  // docker 20.10 with many starts at once: its own hook for the network does not find its socket or the new process.
+  ["busy", /error running hook #\d+: .*level=fatal msg="no such (file or directory|process)"/i],
   [
     "no-program",
     /exec: "[^"]*": (stat |executable file not found)|executable file .* not found|executable file not found|: no such file or directory: oci|starting container process caused.*no such file|exec [^:]+: no such file or directory/i,

@@ -1,7 +1,7 @@
 /** Groups of sandboxes on real engines: what lib/compose takes for granted when it starts the services of a task. */
 import { test } from "node:test";
 import assert from "node:assert/strict";
-import { spawnSync } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { networkInterfaces, tmpdir } from "node:os";
@@ -155,6 +155,25 @@ const untilServing = async (box: Pick<Sandbox, "exec">, host: string, port = 80)
 const ownAddress = (): string =>
   Object.values(networkInterfaces()).flat().find((one) => one?.family === "IPv4" && !one.internal)?.address ??
     "127.0.0.1";
+
+/** Another process with groups of its own. */
+function hold({ engine, owner, folder }: Bench, count: number) {
+  const script = new URL("../support/group_holder.ts", import.meta.url).pathname;
+  const scratch = join(folder, owner.run);
+  const child = spawn("deno", ["run", "-A", script, engine, owner.run, scratch, String(count)], {
+    stdio: "pipe",
+  });
+  let said = "";
+  child.stderr.on("data", (chunk) => said += chunk);
+  return {
+    child,
+    open: new Promise<void>((opened, failed) => {
+      child.stdout.on("data", (chunk) => String(chunk).includes("open") && opened());
+      child.on("exit", (code) => failed(new Error(`the holder ended with ${code}: ${said}`)));
+    }),
+    ended: new Promise((ended) => child.on("exit", ended)),
+  };
+}
 
 const cases: Record<string, (bench: Bench) => Promise<void>> = {
   "members find one another by service name and alias, and everything goes with the group": async (bench) => {
@@ -393,6 +412,7 @@ const cases: Record<string, (bench: Bench) => Promise<void>> = {
     const group = await bench.group();
     await bench.service(group, "db", SERVE);
     const main = await bench.main(group);
+    assert.equal(await untilServing(main, "db"), "connected");
     main.keep();
     await main[Symbol.asyncDispose]();
     await group[Symbol.asyncDispose]();
@@ -413,6 +433,29 @@ const cases: Record<string, (bench: Bench) => Promise<void>> = {
     assert.deepEqual(left.map(({ alive }) => alive), [false, false, false]);
     const { removed, failed } = await bench.provider.sweep({ run: bench.owner.run }, soon());
     assert.deepEqual([removed.length, failed], [3, []]);
+    assert.deepEqual(bench.remains(), []);
+  },
+  "an owner that is killed takes its sidecars with it, and what was alive beside it stays": async (bench) => {
+    await using group = await bench.group();
+    await bench.service(group, "db", SERVE);
+    const before = bench.remains().length;
+    const holder = hold(bench, 2);
+    await holder.open;
+    assert.equal(bench.remains().length, before + 6);
+    holder.child.kill("SIGKILL");
+    for (let left = 60; left > 0 && bench.remains().length > before; left--) {
+      await new Promise((later) => setTimeout(later, 500));
+    }
+    assert.equal(bench.remains().length, before);
+  },
+  "F1: processes that open groups at the same moment get subnets of their own": async (bench) => {
+    const holders = [1, 2, 3].map(() => hold(bench, 4));
+    await Promise.all(holders.map(({ open }) => open));
+    const names = bench.remains().filter((name) => /^gym-harbor-\w+-held-\d-\w{4}$/.test(name));
+    const shown = spawnSync(bench.engine, ["network", "inspect", ...names], { encoding: "utf8" }).stdout;
+    assert.equal(new Set(shown.match(/"subnet": "[^"]+"/gi)).size, 12);
+    for (const { child } of holders) child.stdin.end();
+    await Promise.all(holders.map(({ ended }) => ended));
     assert.deepEqual(bench.remains(), []);
   },
   "the second Ctrl-C takes a group with it": async (bench) => {

@@ -21,6 +21,7 @@ const request: RunRequest = {
   publicNetwork: undefined,
   limits: {},
   pids: undefined,
+  proxies: true,
   extra: [],
 };
 const words = (argv: string[]) => argv.join(" ");
@@ -55,6 +56,10 @@ test("runArgv() says networks and limits as the engine takes them", () => {
     [{ extra: ["--cap-drop", "ALL"] }, / --cap-drop ALL --entrypoint /],
   ];
   for (const [more, wanted] of rows) assert.match(words(runArgv(docker, { ...request, ...more })), wanted);
+  for (const proxies of [true, false]) {
+    assert.doesNotMatch(words(runArgv(docker, { ...request, proxies })), /--http-proxy/);
+    assert.equal(/ --http-proxy=false /.test(words(runArgv(podman, { ...request, proxies }))), !proxies);
+  }
   assert.doesNotMatch(words(runArgv(docker, request)), /--network|--cpus|--memory|--pids-limit|--gpus/);
   assert.match(words(runArgv(docker, { ...request, limits: { gpus: 2 } })), / --gpus 2 /);
   assert.match(

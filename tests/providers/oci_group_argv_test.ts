@@ -131,19 +131,20 @@ test("serviceArgv() starts a sidecar's own program, never pulls, and never remov
     flags: ["--network", "net"],
     limits: { cpus: 2, memoryMb: 64 },
     pids: 100,
+    proxies: false,
     envFlags: ["--env-file", "/e"],
     spec: { argv: ["/entry", "-c", "$x"], workdir: "/w", user: "7", init: true, stopSignal: "SIGINT", ttlMs: 1500 },
   };
-  const shared = "--network net --cpus 2 --memory 64m --memory-swap 64m --pids-limit 100 --init --stop-signal SIGINT " +
+  const shared = "--cpus 2 --memory 64m --memory-swap 64m --pids-limit 100 --init --stop-signal SIGINT " +
     "--workdir /w --user 7 --env-file /e --entrypoint";
   assert.equal(
     serviceArgv(docker, run).join(" "),
     "docker run --detach --name n --label a=1 --pull never --no-healthcheck --log-driver json-file --log-opt max-size=64m " +
-      `${shared} /entry sha256:1f -c $x`,
+      `--network net ${shared} /entry sha256:1f -c $x`,
   );
   assert.equal(
     serviceArgv(podman, run).join(" "),
     "podman run --detach --name n --label a=1 --pull never --no-healthcheck --log-driver k8s-file --log-opt max-size=64mb " +
-      `--systemd=false --timeout 2 ${shared} ["/entry"] sha256:1f -c $x`,
+      `--systemd=false --timeout 2 --network net --http-proxy=false ${shared} ["/entry"] sha256:1f -c $x`,
   );
 });

@@ -53,6 +53,11 @@ const SAID: [FailureKind, string, string][] = [
     'Error response from daemon: Get "https://registry-1.docker.io/v2/": dial tcp: lookup registry-1.docker.io: no such host',
   ],
   [
+    "busy",
+    "docker 20.10, many starts at once",
+    'docker: Error response from daemon: failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: error during container init: error running hook #0: error running hook: exit status 1, stdout: , stderr: time="2026-11-29T20:05:37Z" level=fatal msg="no such file or directory": unknown.',
+  ],
+  [
     "no-program",
     "docker 20.10 exec",
     'OCI runtime exec failed: exec failed: unable to start container process: exec: "/bin/sh": stat /bin/sh: no such file or directory: unknown',
