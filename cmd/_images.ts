@@ -23,7 +23,10 @@ export interface ImageSetup {
   registries: RegistrySettings;
   /** Throws when asked for anything under --offline. */
   registry: Registry;
+  /** What is here without an engine: our own store, below the images of a bundle that is run. */
   store: ImageStore;
+  /** Our own store alone: an engine gets the images of a bundle by an import, which checks them. */
+  ownStore: ImageStore;
   /** --unpack-dir. */
   unpackDir: string | undefined;
   /** The bundle that is run: its images come before those of our own store. */
@@ -42,6 +45,7 @@ export function imageSetup(
   const builds = buildOptions({ ...platform, ...overrides.builds }, env);
   const offline = isOffline(options, env);
   const { registries } = overrides;
+  const ownStore = openStore(storeFolder(env, options.imageStore), { clock });
   return {
     builds,
     platform: platformOfOptions(builds),
@@ -56,7 +60,8 @@ export function imageSetup(
       offline,
       ...(options.verbose && { trace: note }),
     }),
-    store: storeOf(openStore(storeFolder(env, options.imageStore), { clock }), clock, bundle),
+    store: storeOf(ownStore, clock, bundle),
+    ownStore,
     unpackDir: options.unpackDir,
     bundle,
   };

@@ -7,7 +7,7 @@ import type { Context } from "../lib/context.ts";
 import { messageOf } from "../lib/errors.ts";
 import type { Emit } from "../lib/events.ts";
 import { newRunId, type Owner, thisOwner } from "../lib/sandbox/owner.ts";
-import type { SandboxProvider } from "../lib/sandbox/provider.ts";
+import type { ProviderDeps, ProviderName, SandboxProvider } from "../lib/sandbox/provider.ts";
 import { isKept, makeScratch, markKept, removeScratch, scratchRoot, sweepScratch } from "../lib/sandbox/scratch.ts";
 import type { ImageSetup } from "./_images.ts";
 
@@ -21,6 +21,16 @@ export interface RunSandboxesOptions {
   images?: ImageSetup;
   /** Instead of the provider that `name` stands for; for tests. */
   provider?: (owner: Owner, scratch: string) => SandboxProvider;
+}
+
+/** What a sandbox gets of a command's images. An engine takes those of a bundle by an import, which checks them. */
+function imagesFor(name: ProviderName, setup: ImageSetup): Partial<ProviderDeps> {
+  const { offline, registry, registries, platform, unpackDir, store, ownStore } = setup;
+  const isEngine = name === "docker" || name === "podman";
+  return {
+    ...{ offline, registry, registries, platform, store: isEngine ? ownStore : store },
+    ...(unpackDir !== undefined && { unpackDir }),
+  };
 }
 
 export class RunSandboxes implements AsyncDisposable {
@@ -53,10 +63,7 @@ export class RunSandboxes implements AsyncDisposable {
   async provider(): Promise<SandboxProvider> {
     const { scratch, emit, ctx: { runner, clock, env, signal } } = this;
     this.#provider ??= await chooseSandbox(this.given.name, (name) => {
-      const { offline, store, registry, registries, platform, unpackDir } = this.given.images ?? {};
-      const images = this.given.images === undefined
-        ? {}
-        : { offline, store, registry, registries, platform, ...(unpackDir !== undefined && { unpackDir }) };
+      const images = this.given.images === undefined ? {} : imagesFor(name, this.given.images);
       return { runner, clock, env, emit, scratch, options: this.given.options[name] ?? {}, ...images };
     }, signal);
     await this.#sweep(this.#provider);
