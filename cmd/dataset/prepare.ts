@@ -4,6 +4,7 @@ import type { z } from "zod";
 import type { Context } from "../../lib/context.ts";
 import { EXIT, HarborError } from "../../lib/errors.ts";
 import { offlineRefusal } from "../../lib/episode/images.ts";
+import type { RunInput } from "../../lib/dataset/input.ts";
 import type { PlannedTask } from "../../lib/episode/plan.ts";
 import type { Done, Prepared } from "../../lib/images/prepare.ts";
 import type { Start } from "../../lib/images/start.ts";
@@ -24,7 +25,7 @@ import { readEnvYaml } from "../_env_yaml.ts";
 import { readSelected, recordDataset, refuseUnloadable } from "../_evaluate.ts";
 import { type ImageSetup, imageSetup } from "../_images.ts";
 import { parseWith } from "../_options.ts";
-import { parseOverrides } from "../_overrides.ts";
+import { type Overrides, parseOverrides } from "../_overrides.ts";
 import { composeOverlays } from "../_compose.ts";
 import { lazily, prepareImages, unrecorded } from "../_prepare.ts";
 import { PrepareOptions, withPrepareOptions } from "../_run_options.ts";
@@ -88,24 +89,7 @@ export async function run(options: Options, ctx: Context): Promise<number> {
 
     const planned = input.tasks.filter(({ task }) => !Object.hasOwn(skipped, task.id))
       .map((one, taskIndex): PlannedTask => ({ ...one, taskIndex }));
-    const facts = {
-      taskset: target.taskset,
-      taskSource: sourceLabel(target.taskset),
-      datasetDigest: input.digests.dataset_digest,
-      agentName: AGENT,
-    };
-    const rows = new RowMaker({ ...facts, createParams: overrides.responses_create_params });
-    await store.write(paths.taskRows, planned.map((one) => JSON.stringify(rows.taskRow(one)) + "\n").join(""));
-    const config = runConfig(planned, {
-      ...facts,
-      folder: target.datasetFolder,
-      sandbox: sandboxes.name,
-      settings: overrides.harbor_environment_server,
-      sandboxOptions: overrides.sandbox,
-      builds: setup.builds,
-      records: recordFacts(target.datasetFolder),
-    });
-    await store.write(paths.runConfig, config);
+    await writeInputs(store, { input, overrides, setup, planned, sandbox: sandboxes.name });
     await store.write(paths.images, json(references(prepared)));
     for (const one of prepared.done) ctx.out(options.json ? JSON.stringify(one) : line(one));
     for (const [id, reason] of Object.entries(skipped)) ctx.note(`skipped: ${id}: ${reason}`);
@@ -114,6 +98,38 @@ export async function run(options: Options, ctx: Context): Promise<number> {
   } finally {
     view.close();
   }
+}
+
+interface Inputs {
+  input: RunInput;
+  overrides: Overrides;
+  setup: ImageSetup;
+  planned: readonly PlannedTask[];
+  sandbox: string;
+}
+
+/** Rows and run config, as a run of the oracle would write them. */
+async function writeInputs(store: RunStore, { input, overrides, setup, planned, sandbox }: Inputs): Promise<void> {
+  const { target, digests } = input;
+  const facts = {
+    taskset: target.taskset,
+    taskSource: sourceLabel(target.taskset),
+    datasetDigest: digests.dataset_digest,
+    agentName: AGENT,
+  };
+  const rows = new RowMaker({ ...facts, createParams: overrides.responses_create_params });
+  const lines = planned.map((one) => JSON.stringify(rows.taskRow(one)) + "\n");
+  await store.write(store.paths.taskRows, lines.join(""));
+  const config = runConfig(planned, {
+    ...facts,
+    folder: target.datasetFolder,
+    sandbox,
+    settings: overrides.harbor_environment_server,
+    sandboxOptions: overrides.sandbox,
+    builds: setup.builds,
+    records: recordFacts(target.datasetFolder),
+  });
+  await store.write(store.paths.runConfig, config);
 }
 
 const leftOut = ({ refused, failures }: Prepared): Record<string, string> => ({
@@ -138,15 +154,13 @@ async function refuseMissing(
 ): Promise<void> {
   const missing: Record<string, string> = {};
   for (const { name, error } of prepared.failures) missing[name] = error.message;
-  const looked = new Set<string>();
-  for (const start of starts(prepared)) {
-    const { source } = start.need();
-    if (source.kind !== "named" || looked.has(source.reference)) continue;
-    looked.add(source.reference);
-    const names = [source.reference, ...source.aliases ?? []];
+  const wanted = new Map(
+    starts(prepared).flatMap(({ reference, names }) => reference === undefined ? [] : [[reference, names]]),
+  );
+  for (const [reference, names] of wanted) {
     let here = false;
     for (const name of names) here ||= await provider?.local?.(name, signal) !== undefined;
-    if (!here) missing[source.reference] = `${source.reference} is not on this machine`;
+    if (!here) missing[reference] = `${reference} is not on this machine`;
   }
   if (Object.keys(missing).length > 0) throw offlineRefusal(missing);
 }

@@ -9,7 +9,8 @@ import { HarborError, messageOf } from "../errors.ts";
 import { beginning, ending } from "../excerpt.ts";
 import { shellQuote } from "../runtime/runner.ts";
 import { withEvidence } from "../sandbox/evidence.ts";
-import type { Command, OverlayLine, Running, Sandbox, SandboxSpec } from "../sandbox/provider.ts";
+import { MovedSandbox } from "../sandbox/moved.ts";
+import type { OverlayLine, Sandbox, SandboxSpec } from "../sandbox/provider.ts";
 import { EpisodeFailure, toFailure } from "./failures.ts";
 import type { Attempt } from "./run.ts";
 
@@ -35,7 +36,7 @@ export async function applyOverlay(attempt: Attempt, spec: SandboxSpec, signal: 
   for (const [index, line] of image.overlay.entries()) await lines.apply(line, index, image.overlay.length);
   const user = task.agent.user ?? (image.user || "root");
   const workdir = task.environment.workdir ?? image.workdir;
-  return new Moved(box, user, await lines.ready(workdir, user));
+  return new MovedSandbox(box, user, await lines.ready(workdir, user));
 }
 
 class Lines {
@@ -164,41 +165,4 @@ export function lineText(line: OverlayLine, created: readonly string[]): string 
     `cd ${shellQuote(line.workdir)} || exit 1;`,
     line.command,
   ].join(" ");
-}
-
-/** A sandbox with other defaults than it was opened with. */
-class Moved implements Sandbox {
-  constructor(private readonly inner: Sandbox, private readonly user: string, readonly workdir: string) {}
-
-  get id(): string {
-    return this.inner.id;
-  }
-  get enterArgv(): readonly string[] {
-    return this.inner.enterArgv;
-  }
-  get notes(): readonly string[] {
-    return this.inner.notes;
-  }
-  get limits(): Sandbox["limits"] {
-    return this.inner.limits;
-  }
-  get network(): Sandbox["network"] {
-    return this.inner.network;
-  }
-
-  exec: Sandbox["exec"] = (command, signal) => this.inner.exec(this.#placed(command), signal);
-  spawn = (command: Parameters<Sandbox["spawn"]>[0]): Promise<Running> => this.inner.spawn(this.#placed(command));
-  download: Sandbox["download"] = (...given) => this.inner.download(...given);
-  read: Sandbox["read"] = (...given) => this.inner.read(...given);
-  alive: Sandbox["alive"] = () => this.inner.alive();
-  keep(): void {
-    this.inner.keep();
-  }
-  [Symbol.asyncDispose](): PromiseLike<void> {
-    return this.inner[Symbol.asyncDispose]();
-  }
-
-  #placed<C extends Pick<Command, "cwd" | "user">>(command: C): C {
-    return { ...command, cwd: command.cwd ?? this.workdir, user: command.user ?? this.user };
-  }
 }

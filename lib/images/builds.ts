@@ -1,85 +1,23 @@
 /**
- * From the images that tasks want built to one build each (images §1.3 steps 6 to 9, §3.6): equal contexts are built
- * once, whoever asks; what is recorded and still there is used again; the rest is built, a few at a time, each recorded
- * as soon as it is done, so that an interrupted prepare goes on at the next one.
+ * The build loop (images §1.3 steps 8 and 9, §3.6): what is recorded and still there is used again; the rest is built, a
+ * few at a time, each recorded as soon as it is done, so that an interrupted prepare goes on at the next one.
  */
 import { mkdirSync, rmdirSync } from "node:fs";
 import { dirname } from "node:path";
-import { type BuildInputs, inputDifferences, inputsDigest } from "../digest/context.ts";
 import { HarborError, isAbort, messageOf } from "../errors.ts";
 import type { Emit } from "../events.ts";
 import { lockFile } from "../files/lock.ts";
-import { byCodePoint } from "../files/order.ts";
 import type { Clock } from "../runtime/clock.ts";
 import { pool } from "../runtime/pool.ts";
 import type { LocalImage } from "../sandbox/provider.ts";
+import type { Build } from "./build_set.ts";
 import { BUILT_IMAGES, type BuiltFact, builtRecord, withBuilt } from "./built.ts";
 import type { Builder, BuildFailure, BuildRequest, BuiltImage } from "./builder.ts";
 import { type BuildOptions, platformOfOptions } from "./options.ts";
-import type { BuildPlan } from "./plan.ts";
 import type { Records } from "./record_files.ts";
 import { COMPOSE_IMAGES, type ImageRecord, recordFor, withRecords } from "./records.ts";
 import { isObject } from "./record_file.ts";
 import { type Reuse, reuseOf } from "./reuse.ts";
-
-/** A build with all tasks that want it. */
-export interface Build extends BuildPlan {
-  inputsDigest: string;
-  tasks: string[];
-  forcedTasks: string[];
-}
-
-/** What of `plan` goes into its inputs digest (task-format §9.4). */
-export function inputsOf(plan: BuildPlan, owner: string, platform: string): BuildInputs {
-  const { args, target, service, dockerfile, context } = plan;
-  return {
-    owner,
-    folder: context,
-    settings: {
-      platform,
-      ...(Object.keys(args).length > 0 && { build_args: args }),
-      ...(target !== undefined && { target }),
-      dockerfile: "path" in dockerfile ? dockerfile.path.slice(context.length + 1) : dockerfile.inline,
-      service,
-    },
-  };
-}
-
-/**
- * One build per name. Of two tasks whose contexts have one hash and unequal inputs, the first by id wins; the other is
- * left out with what differs. Reads every context.
- */
-export function collectBuilds(
-  wanted: readonly { taskId: string; builds: readonly BuildPlan[] }[],
-  platform: string,
-): { builds: Build[]; refused: Record<string, string> } {
-  const found = new Map<string, { build: Build; inputs: BuildInputs }>();
-  const refused: Record<string, string> = {};
-  for (const { taskId, builds } of [...wanted].sort((a, b) => byCodePoint(a.taskId, b.taskId))) {
-    const distinct = new Map(builds.map((plan) => [plan.name, plan]));
-    const mine = Array.from(distinct.values(), (plan) => {
-      const inputs = inputsOf(plan, taskId, platform);
-      return { plan, inputs, digest: inputsDigest(inputs.folder, inputs.settings) };
-    });
-    const conflict = mine.find(({ plan, digest }) => (found.get(plan.name)?.build.inputsDigest ?? digest) !== digest);
-    if (conflict !== undefined) {
-      const winner = found.get(conflict.plan.name)!;
-      const differences = inputDifferences(winner.inputs, conflict.inputs).join("; ");
-      refused[taskId] = `${conflict.plan.place}/ has the same context hash (${conflict.plan.name}) as that of ` +
-        `${winner.inputs.owner}, and is not the same: ${differences}`;
-      continue;
-    }
-    for (const { plan, inputs, digest } of mine) {
-      const known = found.get(plan.name);
-      const build = known?.build ?? { ...plan, inputsDigest: digest, tasks: [], forcedTasks: [] };
-      build.tasks.push(taskId);
-      if (plan.forced) build.forcedTasks.push(taskId);
-      build.timeoutSec = Math.max(build.timeoutSec, plan.timeoutSec);
-      if (known === undefined) found.set(plan.name, { build, inputs });
-    }
-  }
-  return { builds: [...found.values()].map(({ build }) => build), refused };
-}
 
 /** A built image, ready to be started. */
 export interface Had {

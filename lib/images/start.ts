@@ -2,6 +2,7 @@
 import { HarborError } from "../errors.ts";
 import type { ImageNeed, PreparedImage } from "../sandbox/provider.ts";
 import type { Task } from "../task/task.ts";
+import { localAlias } from "./alias.ts";
 import type { BuildOutcomes } from "./builds.ts";
 import type { Configurations } from "./configurations.ts";
 import { withDockerfile } from "./dockerfile.ts";
@@ -15,6 +16,8 @@ export interface Start {
   finish(image: PreparedImage): PreparedImage;
   /** What is started: pinned where that is known; undefined where there is no image. */
   reference: string | undefined;
+  /** Names under which this machine may hold it, the reference first. */
+  names: readonly string[];
 }
 
 /** The error is the one that kept the image from being had. */
@@ -59,7 +62,14 @@ function starting(task: Task, source: ImageNeed["source"]): Start {
     need: () => ({ taskId: task.id, source, ...startNeeds(task) }),
     finish: (image) => image,
     reference: source.kind === "named" ? source.reference : undefined,
+    names: namesOf(source),
   };
+}
+
+function namesOf(source: ImageNeed["source"]): string[] {
+  if (source.kind !== "named") return [];
+  const { reference, aliases = [], configDigest } = source;
+  return [reference, ...aliases, ...(configDigest === undefined ? [] : [localAlias(reference, configDigest)])];
 }
 
 function namedSource(reference: string, alias: string, record: ImageRecord | undefined): ImageNeed["source"] {
@@ -75,4 +85,5 @@ export const hostStart = (task: Task): Start => ({
   need: () => imageNeedOf(task),
   finish: (image) => image,
   reference: undefined,
+  names: [],
 });

@@ -19,6 +19,7 @@ const start = (reference: string): PreparedStart => ({
   }),
   finish: (image) => ({ ...image, notes: [...image.notes, "finished"] }),
   reference,
+  names: [reference],
 });
 
 async function takeUp(

@@ -1,50 +1,19 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
-import { chmodSync, existsSync, readdirSync, rmSync, symlinkSync } from "node:fs";
+import { chmodSync, existsSync, readdirSync, rmSync } from "node:fs";
 import { HarborError } from "../../../lib/errors.ts";
 import type { Event } from "../../../lib/events.ts";
-import {
-  type Build,
-  type BuildDeps,
-  collectBuilds,
-  type Had,
-  haveBuilds,
-  INPUTS_LABEL,
-} from "../../../lib/images/builds.ts";
+import { type Build, collectBuilds } from "../../../lib/images/build_set.ts";
+import { type BuildDeps, type Had, haveBuilds, INPUTS_LABEL } from "../../../lib/images/builds.ts";
 import { buildOptions } from "../../../lib/images/options.ts";
 import type { BuildPlan } from "../../../lib/images/plan.ts";
 import { Records } from "../../../lib/images/record_files.ts";
 import { systemClock as clock } from "../../../lib/runtime/clock.ts";
+import { buildPlanOf } from "../../support/build_plans.ts";
 import { FakeBuilder } from "../../support/fake_builder.ts";
-import { type Files, TempFolder, writeFiles } from "../../support/tasks.ts";
+import { TempFolder } from "../../support/tasks.ts";
 
 const never = new AbortController().signal;
-
-/** The plan of `folder/id/environment`, whose hash is made up. */
-function planOf(
-  folder: TempFolder,
-  id: string,
-  hash: string,
-  files: Files = {},
-  more: Partial<BuildPlan> = {},
-): BuildPlan {
-  const context = folder.join(id, "environment");
-  writeFiles(context, { Dockerfile: "FROM x\nCOPY a /a\n", a: "a", ...files });
-  return {
-    hash,
-    service: "main",
-    name: `hb__${hash}`,
-    place: "environment",
-    context,
-    dockerfile: { path: `${context}/Dockerfile` },
-    heredocs: false,
-    args: {},
-    timeoutSec: 600,
-    reason: "COPY",
-    forced: false,
-    ...more,
-  };
-}
 
 function depsOf(folder: TempFolder, builder: FakeBuilder, more: { options?: object; mayBuild?: boolean } = {}) {
   const events: Event[] = [];
@@ -70,7 +39,7 @@ const buildsOf = (plans: readonly { taskId: string; builds: BuildPlan[] }[]): Bu
 
 test("E7: equal contexts are built once, used again, and built again when a file's mode changed", async () => {
   using folder = new TempFolder("builds");
-  const plans = () => ["a", "b"].map((id) => ({ taskId: id, builds: [planOf(folder, id, "h1")] }));
+  const plans = () => ["a", "b"].map((id) => ({ taskId: id, builds: [buildPlanOf(folder, id, "h1")] }));
   const builder = new FakeBuilder();
   const first = await haveBuilds(buildsOf(plans()), depsOf(folder, builder), never);
   assert.equal((first.get("hb__h1") as Had).reference, "hb__h1");
@@ -94,7 +63,7 @@ test("E7: equal contexts are built once, used again, and built again when a file
 test("an image that was deleted behind our back is built again; where nothing may be built it is refused", async () => {
   using folder = new TempFolder("builds");
   const builder = new FakeBuilder();
-  const builds = () => buildsOf([{ taskId: "a", builds: [planOf(folder, "a", "h1")] }]);
+  const builds = () => buildsOf([{ taskId: "a", builds: [buildPlanOf(folder, "a", "h1")] }]);
   await haveBuilds(builds(), depsOf(folder, builder), never);
   builder.store.clear();
   const refused = await haveBuilds(builds(), depsOf(folder, builder, { mayBuild: false }), never);
@@ -113,7 +82,7 @@ for (const [name, { configDigest, label }, mayBuild, outcome] of locals) {
   test(`what this machine has under the name of a local build: ${name}`, async () => {
     using folder = new TempFolder("builds");
     const builder = new FakeBuilder();
-    const builds = buildsOf([{ taskId: "a", builds: [planOf(folder, "a", "h1")] }]);
+    const builds = buildsOf([{ taskId: "a", builds: [buildPlanOf(folder, "a", "h1")] }]);
     const first = (await haveBuilds(builds, depsOf(folder, builder), never)).get("hb__h1") as Had;
     const config = { User: "local", Labels: { [INPUTS_LABEL]: label === "inputs" ? builds[0]!.inputsDigest : label } };
     const digest = configDigest === "recorded" ? first.record!.configDigest! : configDigest;
@@ -130,7 +99,7 @@ for (const [name, { configDigest, label }, mayBuild, outcome] of locals) {
 
 test("builds.enabled=false leaves a task out whose image is not recorded, with the reason", async () => {
   using folder = new TempFolder("builds");
-  const builds = buildsOf([{ taskId: "a", builds: [planOf(folder, "a", "h1")] }]);
+  const builds = buildsOf([{ taskId: "a", builds: [buildPlanOf(folder, "a", "h1")] }]);
   const deps = depsOf(folder, new FakeBuilder(), { options: { enabled: false }, mayBuild: false });
   const outcome = (await haveBuilds(builds, deps, never)).get("hb__h1") as HarborError;
   assert.equal(outcome.code, "task.unsupported");
@@ -140,7 +109,7 @@ test("builds.enabled=false leaves a task out whose image is not recorded, with t
 test("losing compose-images.json builds again", async () => {
   using folder = new TempFolder("builds");
   const builder = new FakeBuilder();
-  const builds = () => buildsOf([{ taskId: "a", builds: [planOf(folder, "a", "h1")] }]);
+  const builds = () => buildsOf([{ taskId: "a", builds: [buildPlanOf(folder, "a", "h1")] }]);
   await haveBuilds(builds(), depsOf(folder, builder), never);
   rmSync(folder.join("compose-images.json"));
   await haveBuilds(builds(), depsOf(folder, builder), never);
@@ -151,7 +120,7 @@ test("a failed build gives its tasks the reason, the others are built and record
   using folder = new TempFolder("builds");
   const failure = new HarborError("image.failed", "image build failed (exit 1): no such file");
   const builder = new FakeBuilder({ fails: { hb__h1: failure } });
-  const builds = buildsOf(["1", "2", "3"].map((n) => ({ taskId: n, builds: [planOf(folder, n, `h${n}`)] })));
+  const builds = buildsOf(["1", "2", "3"].map((n) => ({ taskId: n, builds: [buildPlanOf(folder, n, `h${n}`)] })));
   const deps = depsOf(folder, builder);
   const outcomes = await haveBuilds(builds, deps, never);
   assert.equal(outcomes.get("hb__h1"), failure);
@@ -164,7 +133,7 @@ for (const [failureClass, stops] of [["disk", true], ["registry-limit", true], [
     using folder = new TempFolder("builds");
     const failure = new HarborError("image.failed", "the reason", { details: { class: failureClass } });
     const builder = new FakeBuilder({ fails: { hb__h1: failure } });
-    const builds = buildsOf(["1", "2", "3"].map((n) => ({ taskId: n, builds: [planOf(folder, n, `h${n}`)] })));
+    const builds = buildsOf(["1", "2", "3"].map((n) => ({ taskId: n, builds: [buildPlanOf(folder, n, `h${n}`)] })));
     const outcomes = await haveBuilds(builds, depsOf(folder, builder, { options: { concurrency: 1 } }), never);
     assert.equal(builder.requests.length, stops ? 1 : 3);
     if (stops) {
@@ -180,8 +149,8 @@ test("builds run at most builds.concurrency at a time, the images of one context
   using folder = new TempFolder("builds");
   const builder = new FakeBuilder({ during: () => new Promise((done) => setTimeout(done, 5)) });
   const of = (id: string, hash: string) => [
-    planOf(folder, id, hash, {}, { service: "db", name: `hb__${hash}__db` }),
-    planOf(folder, id, hash),
+    buildPlanOf(folder, id, hash, {}, { service: "db", name: `hb__${hash}__db` }),
+    buildPlanOf(folder, id, hash),
   ];
   const builds = buildsOf(["1", "2", "3", "4"].map((n) => ({ taskId: n, builds: of(n, `h${n}`) })));
   await haveBuilds(builds, depsOf(folder, builder, { options: { concurrency: 2 } }), never);
@@ -197,7 +166,7 @@ test("an interrupted prepare goes on at the next build: each is recorded as soon
     during: () => Promise.resolve(builder.requests.length === 3 && stop.abort(new HarborError("aborted", "enough"))),
   });
   const builds = () =>
-    buildsOf(["1", "2", "3", "4", "5"].map((n) => ({ taskId: n, builds: [planOf(folder, n, `h${n}`)] })));
+    buildsOf(["1", "2", "3", "4", "5"].map((n) => ({ taskId: n, builds: [buildPlanOf(folder, n, `h${n}`)] })));
   const one = { options: { concurrency: 1 } };
   await assert.rejects(haveBuilds(builds(), depsOf(folder, builder, one), stop.signal), { code: "aborted" });
   assert.equal(builder.store.size, 2);
@@ -208,7 +177,7 @@ test("an interrupted prepare goes on at the next build: each is recorded as soon
 test("a run that pushes names images below its repository and starts them by digest", async () => {
   using folder = new TempFolder("builds");
   const builder = new FakeBuilder();
-  const builds = buildsOf([{ taskId: "a", builds: [planOf(folder, "a", "abc")] }]);
+  const builds = buildsOf([{ taskId: "a", builds: [buildPlanOf(folder, "a", "abc")] }]);
   const deps = depsOf(folder, builder, { options: { repository: "r.io/x" } });
   const had = (await haveBuilds(builds, deps, never)).get("hb__abc") as Had;
   assert.match(had.reference, /^r\.io\/x\/hb__abc@sha256:/);
@@ -222,30 +191,12 @@ test("a build's limit is the task's own, never above builds.timeout_s", async ()
   using folder = new TempFolder("builds");
   const builder = new FakeBuilder();
   const builds = buildsOf([
-    { taskId: "a", builds: [planOf(folder, "a", "h1", {}, { timeoutSec: 60 })] },
-    { taskId: "b", builds: [planOf(folder, "b", "h1", {}, { timeoutSec: 90 })] },
-    { taskId: "c", builds: [planOf(folder, "c", "h2", {}, { timeoutSec: 9000 })] },
+    { taskId: "a", builds: [buildPlanOf(folder, "a", "h1", {}, { timeoutSec: 60 })] },
+    { taskId: "b", builds: [buildPlanOf(folder, "b", "h1", {}, { timeoutSec: 90 })] },
+    { taskId: "c", builds: [buildPlanOf(folder, "c", "h2", {}, { timeoutSec: 9000 })] },
   ]);
   await haveBuilds(builds, depsOf(folder, builder, { options: { timeout_s: 100 } }), never);
   assert.deepEqual(builder.requests.map(({ timeoutMs }) => timeoutMs).sort(), [100_000, 90_000]);
-});
-
-test("of two tasks with one hash and unequal inputs the first by id wins, and the other hears what differs", () => {
-  using folder = new TempFolder("builds");
-  const good = planOf(folder, "a", "h1", { link: { symlink: "a" } });
-  const other = planOf(folder, "b", "h1");
-  chmodSync(`${other.context}/a`, 0o755);
-  symlinkSync("Dockerfile", `${other.context}/link`);
-  const { builds, refused } = collectBuilds(
-    [{ taskId: "b", builds: [other] }, { taskId: "a", builds: [good] }],
-    "linux/amd64",
-  );
-  assert.deepEqual(builds.map(({ tasks }) => tasks), [["a"]]);
-  assert.equal(
-    refused.b,
-    "environment/ has the same context hash (hb__h1) as that of a, and is not the same: " +
-      "a has mode 644 in a, 755 in b; link leads to a in a, Dockerfile in b",
-  );
 });
 
 test("a dataset folder that cannot be written is said once, and the run has its images", async () => {
@@ -253,7 +204,7 @@ test("a dataset folder that cannot be written is said once, and the run has its 
   const builder = new FakeBuilder();
   const deps = depsOf(folder, builder);
   const records = new Records("/proc/self", { clock, emit: deps.emit });
-  const builds = buildsOf([{ taskId: "a", builds: [planOf(folder, "a", "h1")] }]);
+  const builds = buildsOf([{ taskId: "a", builds: [buildPlanOf(folder, "a", "h1")] }]);
   const outcomes = await haveBuilds(builds, { ...deps, records }, never);
   assert.equal((outcomes.get("hb__h1") as Had).reference, "hb__h1");
   const said = deps.events.filter((event) => event.kind === "note" && /not kept for the next run/.test(event.text));
