@@ -12,7 +12,7 @@ import { type Machine, PATH, USER_NAMESPACE } from "./_namespace_machine.ts";
 import { killAll } from "./_namespace_tree.ts";
 
 /** Folders of providers below a run's scratch folder: two of one run must not meet. */
-const FOLDER = /^(host|namespace)-[a-z0-9]{8}$/;
+const FOLDER = /^(host|namespace|apptainer|enroot)-[a-z0-9]{8}$/;
 /** Folder of sandboxes in it. */
 export const BOXES = "boxes";
 

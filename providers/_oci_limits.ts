@@ -1,6 +1,5 @@
 /** What of a task's limits an engine holds on this machine; pure. */
 import type { Limits, Sandbox } from "../lib/sandbox/provider.ts";
-import type { EngineName } from "./_oci_argv.ts";
 import type { EngineFacts } from "./_oci_engine.ts";
 
 export interface Held {
@@ -11,7 +10,11 @@ export interface Held {
 }
 
 /** Splits `asked` into what `engine` can hold and a note for the rest. */
-export function heldLimits(asked: Limits, engine: EngineName, { cpus, limits: can, gpus }: EngineFacts): Held {
+export function heldLimits(
+  asked: Limits,
+  engine: string,
+  { cpus, limits: can, gpus }: Pick<EngineFacts, "cpus" | "limits" | "gpus">,
+): Held {
   const notes: string[] = [];
   const limits: Limits = {};
   if (asked.cpus !== undefined) {

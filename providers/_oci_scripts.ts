@@ -46,7 +46,8 @@ const STAT = `gym_stat() {
  * gym_kill PID START ID WIDE SPARE: ends the exec whose launcher is PID and began at START: its session and group; with
  * WIDE=1 also descendants that left the session and whatever carries its id in the environment (what we may read of
  * it: without CAP_SYS_PTRACE only processes of our own user). Nothing older than START is looked at. All are frozen
- * before any is killed, so that a family that forks cannot outrun us. Sets gym_left to what would not die.
+ * before any is killed, so that a family that forks cannot outrun us; all but the launcher, which runs nothing of the
+ * task itself and whose stop some clients would share (nsenter, su). Sets gym_left to what would not die.
  */
 const KILL = `gym_marked() {
   gym_e=
@@ -74,17 +75,18 @@ gym_members() {
       else continue
       fi
       gym_found="$gym_found $gym_k" gym_more=1
+      [ "$gym_k" = "$1" ] || gym_halt="$gym_halt $gym_k"
     done
   done
 }
 gym_kill() {
   gym_round=0 gym_left=
   while [ "$gym_round" -lt 40 ]; do
-    gym_round=$((gym_round+1)) gym_found= gym_before=x
+    gym_round=$((gym_round+1)) gym_found= gym_halt= gym_before=x
     while [ "$gym_found" != "$gym_before" ]; do
       gym_before=$gym_found
       gym_members "$@"
-      [ -z "$gym_found" ] || [ "$gym_found" = "$gym_before" ] || kill -STOP $gym_found 2>/dev/null
+      [ -z "$gym_halt" ] || [ "$gym_found" = "$gym_before" ] || kill -STOP $gym_halt 2>/dev/null
     done
     gym_left=$gym_found
     [ -n "$gym_found" ] || return 0

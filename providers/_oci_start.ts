@@ -63,7 +63,8 @@ async function startOnce(
   });
 }
 
-async function setUp(control: Control, name: string, spec: SandboxSpec, signal: AbortSignal): Promise<Tools> {
+/** The first request on a line. Throws "sandbox.failed", or LineEnded when the sandbox is gone. */
+export async function setUp(control: Control, name: string, spec: SandboxSpec, signal: AbortSignal): Promise<Tools> {
   const text: Record<string, string> = { made: "", script: "", workdir: "" };
   const codes: Record<string, number> = {};
   let section = "made";

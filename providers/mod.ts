@@ -9,14 +9,13 @@ export const PROVIDERS: readonly { name: ProviderName; about: string }[] = [
   { name: "docker", about: "containers of a Docker engine" },
   { name: "podman", about: "containers of podman, rootless too" },
   { name: "namespace", about: "an image's layers in namespaces of their own; no engine" },
+  { name: "apptainer", about: "instances of apptainer or singularity; images of our store" },
+  { name: "enroot", about: "containers of enroot; images of our store" },
   { name: "host", about: "a throw-away view of this machine; no engine, no image" },
 ];
 
 /** Sandboxes that comparable tools know and this version does not have. */
 const ELSEWHERE = [
-  "apptainer",
-  "singularity",
-  "enroot",
   "opensandbox",
   "daytona",
   "e2b",
@@ -24,6 +23,9 @@ const ELSEWHERE = [
   "ecs_fargate",
   "openshell",
 ];
+
+/** Other names of what there is. */
+const ALSO: Readonly<Record<string, ProviderName>> = { singularity: "apptainer" };
 
 /** What `auto` tries, in this order; `host` starts from no image and is never chosen by itself. */
 export const AUTOMATIC = ["docker", "podman", "namespace"] as const;
@@ -33,7 +35,7 @@ const WAYS_ON = "start a Docker engine, or install podman, or mend what namespac
 
 /** Throws HarborError "usage" for a name that nobody has, "not-built" for one of another version. */
 export function providerName(name: string): ProviderName {
-  const known = PROVIDERS.find((one) => one.name === name);
+  const known = PROVIDERS.find((one) => one.name === (ALSO[name] ?? name));
   if (known !== undefined) return known.name;
   const names = PROVIDERS.map((one) => one.name).join(", ");
   if (name === "local") {
@@ -60,6 +62,10 @@ export async function makeProvider(name: ProviderName, deps: ProviderDeps): Prom
       return (await import("./podman.ts")).podmanProvider(deps);
     case "namespace":
       return new (await import("./namespace.ts")).NamespaceProvider(deps);
+    case "apptainer":
+      return (await import("./apptainer.ts")).apptainerProvider(deps);
+    case "enroot":
+      return (await import("./enroot.ts")).enrootProvider(deps);
     case "host":
       return new (await import("./host.ts")).HostProvider(deps);
   }

@@ -10,7 +10,6 @@
  */
 import { existsSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
-import process from "node:process";
 import type { Emit } from "../lib/events.ts";
 import { Shared } from "../lib/runtime/pool.ts";
 import type {
@@ -27,7 +26,7 @@ import type {
   SandboxSpec,
   SweepReport,
 } from "../lib/sandbox/provider.ts";
-import { platformName } from "../lib/images/config.ts";
+import { thisPlatform } from "../lib/images/config.ts";
 import { storeFolder } from "../lib/store/folder.ts";
 import type { StoredImage } from "../lib/store/store.ts";
 import { unpackFolder } from "../lib/unpack/folder.ts";
@@ -258,6 +257,3 @@ export class NamespaceProvider implements SandboxProvider {
     return this.#boxes[Symbol.asyncDispose]();
   }
 }
-
-/** What images must be made for to run here. */
-const thisPlatform = (): string => platformName(`linux/${process.arch}`);

@@ -1,4 +1,5 @@
 /** What an image's configuration says, as record files, layouts and registries spell it (OCI image-spec, Docker v2s2). */
+import process from "node:process";
 import { z } from "zod";
 
 const strings = z.array(z.string()).nullish();
@@ -45,6 +46,9 @@ export function platformName(text: string): string {
   const [os = "", architecture = ""] = text.split("/");
   return platformOf({ os, architecture });
 }
+
+/** What images start on this machine without another platform being named. */
+export const thisPlatform = (): string => platformName(`linux/${process.arch}`);
 
 /** `Env` lines as a table; a line without `=` is an empty variable. */
 export function envOf(config: ImageConfig): Record<string, string> {

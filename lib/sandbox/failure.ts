@@ -75,7 +75,7 @@ const WORDINGS: readonly [FailureKind, RegExp][] = [
   ["busy", /error running hook #\d+: .*level=fatal msg="no such (file or directory|process)"/i],
   [
     "no-program",
-    /exec: "[^"]*": (stat |executable file not found)|executable file .* not found|executable file not found|: no such file or directory: oci|starting container process caused.*no such file|exec [^:]+: no such file or directory/i,
+    /exec: "[^"]*": (stat |executable file not found)|executable file .* not found|executable file not found|: no such file or directory: oci|starting container process caused.*no such file|exec [^:]+: no such file or directory|\/bin\/sh(?: failed)?: no such file or directory/i,
   ],
   [
     "not-executable",

@@ -18,7 +18,7 @@ import type { Owner } from "./owner.ts";
 
 export type { DownloadLimits, DownloadReport, HostTree };
 
-export type ProviderName = "docker" | "podman" | "host" | "namespace";
+export type ProviderName = "docker" | "podman" | "host" | "namespace" | "apptainer" | "enroot";
 
 /** Network of a sandbox or phase, as task.toml spells it. `host` only by override (`++sandbox.host.network=host`). */
 export type Network = "public" | "no-network" | "host";
