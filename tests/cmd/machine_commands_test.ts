@@ -272,6 +272,8 @@ test("list agents and list sandboxes name what the options take", async () => {
     "docker",
     "podman",
     "namespace",
+    "apptainer",
+    "enroot",
     "host",
   ]);
   assert.ok(items.every(({ about }) => about.length > 10));

@@ -19,7 +19,7 @@ const set: [string[], (overrides: ReturnType<typeof parseOverrides>) => unknown,
   [['+responses_create_params.x="1"'], (o) => o.responses_create_params, { x: "1" }],
   [["+responses_create_params.x=a=b"], (o) => o.responses_create_params, { x: "a=b" }],
   [["gym.defaults.timeout_multiplier=2"], (o) => o.gym.defaults, { timeout_multiplier: 2 }],
-  [["++sandbox.apptainer.x=1"], (o) => [o.sandbox, o.withoutEffect], [{}, ["sandbox.apptainer.x"]]],
+  [["++sandbox.opensandbox.x=1"], (o) => [o.sandbox, o.withoutEffect], [{}, ["sandbox.opensandbox.x"]]],
   [["++run.whatever=1"], (o) => o.withoutEffect, ["run.whatever"]],
   [["++builds.tool=podman", "builds.concurrency=2"], (o) => o.builds, { tool: "podman", concurrency: 2 }],
   [["registries.127.0.0.1:5000.insecure=true"], (o) => [...o.registries], [

@@ -415,9 +415,12 @@ test("an option that an engine does not have is refused by name before anything 
 });
 
 test("providerName() knows its own, upstream's and nobody's", () => {
-  for (const name of ["docker", "podman", "namespace", "host"]) assert.equal(providerName(name), name);
+  for (const name of ["docker", "podman", "namespace", "apptainer", "enroot", "host"]) {
+    assert.equal(providerName(name), name);
+  }
+  assert.equal(providerName("singularity"), "apptainer");
   assert.throws(() => providerName("local"), { code: "not-built", hint: /--sandbox host/ });
-  for (const name of ["apptainer", "enroot", "opensandbox", "daytona", "e2b"]) {
+  for (const name of ["opensandbox", "daytona", "e2b"]) {
     assert.throws(() => providerName(name), { code: "not-built", message: /not in this version/ });
   }
   assert.throws(() => providerName("dokcer"), { code: "usage", hint: /^did you mean docker\? there are/ });
