@@ -75,7 +75,12 @@ async function* taskLines(options: Options, ctx: Context): AsyncGenerator<Line> 
     if (dataset.errors.length + dataset.warnings.length > 0) yield lineWithoutFolder(target.named, dataset);
     for (const loaded of dataset.tasks()) {
       if (count++ % BATCH === 0) await setImmediate();
-      yield taskLine(loaded, options);
+      const line = taskLine(loaded, options);
+      if (loaded.task?.image.mode === "compose" && !options.strict) {
+        const { composeWarnings } = await import("./_compose_check.ts");
+        line.warnings.push(...composeWarnings(loaded.task, loaded.shownAs, ctx.env));
+      }
+      yield line;
     }
   }
 }
@@ -118,7 +123,7 @@ function taskLine(loaded: LoadedTask, { resolved }: Options): Line {
     id: loaded.id,
     ok: loaded.errors.length === 0,
     errors: loaded.errors,
-    warnings: loaded.warnings,
+    warnings: [...loaded.warnings],
     mode: loaded.mode,
     steps: loaded.steps,
     task_digest: hashes.task_digest,

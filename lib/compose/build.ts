@@ -110,6 +110,10 @@ function argsOf(value: Value | undefined, field: Field, variables: Lookup): Reco
   if (value === undefined || value === null) return {};
   const entries = Object.entries(readTable(value, field) ?? {});
   return Object.fromEntries(entries.flatMap(([name, one]): [string, string][] => {
+    if (!/^[A-Za-z_][A-Za-z0-9_.-]*$/.test(name)) {
+      field.refuse(`has the name '${name}'`);
+      return [];
+    }
     const text = one === null ? variables.get(name) : readText(one, field.at(name));
     return text === undefined ? [] : [[name, text]];
   }));

@@ -3,7 +3,9 @@
  * nothing else of this machine. Looks at the disk, changes nothing.
  */
 import { isAbsolute, join, relative, resolve } from "node:path";
-import { statKind } from "../files/tree.ts";
+import { errno } from "../errors.ts";
+import { reasonOf } from "../files/reason.ts";
+import { type Kind, statKind } from "../files/tree.ts";
 
 export interface Place {
   /** Absolute. */
@@ -25,11 +27,22 @@ export function placeInside(written: string, base: string, fence: string, fenceN
   let at = fence;
   for (const part of ["", ...inside.split("/")]) {
     at = join(at, part);
-    const kind = statKind(at);
+    const kind = look(at);
+    if (kind instanceof Error) return `'${shown}' cannot be looked at: ${reasonOf(kind)}`;
     if (kind === "link") return `'${shown}' leads over the link ${relative(fence, at) || "."}`;
     if (kind === "other") return `'${shown}' is neither file nor folder`;
     if (kind === undefined) return { path, kind: undefined };
     if (at !== path && kind === "file") return `'${shown}' goes on below a file`;
   }
-  return { path, kind: statKind(path) as "file" | "dir" };
+  return { path, kind: look(path) as "file" | "dir" };
+}
+
+/** What lies there, or why that cannot be told (a name that is too long, a folder that may not be searched). */
+function look(path: string): Kind | undefined | Error {
+  try {
+    return statKind(path);
+  } catch (error) {
+    if (errno(error) === undefined) throw error;
+    return error as Error;
+  }
 }

@@ -54,6 +54,7 @@ export function readCompose(request: ComposeRequest): ComposeReading {
       const document = readDocument(readText(path, shownAs), shownAs);
       return interpolated(document, variables, refusals);
     });
+    if (refusals.any) return refused();
     const merged = mergeDocuments([baseDocument(task, request.taskImage), ...documents]);
     inlineEnvFiles(merged, task.folder, variables, refusals, notes);
     if (refusals.any) return refused();
@@ -103,7 +104,9 @@ function interpolated(document: Table, variables: Variables, refusals: Refusals)
   const walk = (value: Value, path: readonly string[]): Value => {
     if (typeof value === "string") {
       try {
-        return interpolate(value, variables);
+        const replaced = interpolate(value, variables);
+        if (!replaced.includes("\0")) return replaced;
+        throw new TemplateError("holds a NUL, which neither programs nor files take");
       } catch (error) {
         if (!(error instanceof TemplateError)) throw error;
         const [section, name, ...rest] = path;

@@ -67,8 +67,7 @@ const FIELDS: Record<string, Reader> = {
   build: (value, field, draft, facts) => draft.build = readBuild(value, field, facts) ?? null,
   entrypoint: (value, field, draft) => draft.entrypoint = readCommand(value, field),
   command: (value, field, draft) => draft.command = readCommand(value, field),
-  environment: (value, field, draft, { variables }) =>
-    Object.assign(draft.environment, readEnvironment(value, field, variables)),
+  environment: (value, field, draft, { variables }) => draft.environment = readEnvironment(value, field, variables),
   working_dir: (value, field, draft) => {
     const folder = readText(value, field);
     if (folder?.startsWith("/") === false) field.refuse(`'${folder}' is not absolute`);

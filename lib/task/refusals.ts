@@ -272,6 +272,11 @@ export const REFUSALS = {
       `Task '${f.id}' declares no image: only --sandbox host can run it (${f.at} has no Dockerfile or docker-compose.yaml, and task.toml no docker_image)`,
     (f) => f.hint ?? "add environment/Dockerfile, or set [environment].docker_image, for a container engine",
   ),
+  "compose.refused": warning<At & { reason: string; hint: string }>(
+    "a Compose file asks for what no group of sandboxes gives",
+    (f) => `${f.at}: ${f.reason}`,
+    (f) => f.hint,
+  ),
   "dockerfile.unreadable": error<Detail>(
     "a Dockerfile cannot be read",
     (f) => `${f.at}: ${f.detail}`,

@@ -49,6 +49,22 @@ test("check puts a dataset's own fault on a line of its own with id null, and ex
   ]);
 });
 
+test("check warns of a Compose file that no group can run, save by Harbor's rules", async () => {
+  const { exit, lines } = await check(["broken-compose/secrets", "--json"]);
+  const [line] = lines();
+  assert.deepEqual([exit, line!.ok, line!.mode], [0, true, "compose"]);
+  assert.deepEqual(line!.warnings, [{
+    code: "compose.refused",
+    message:
+      "broken-compose/secrets: Compose file was refused: secrets is not supported; service 'db': secrets is not supported",
+    hint: "mend what is named in environment/docker-compose.yaml",
+    file: "environment/docker-compose.yaml",
+  }]);
+  for (const argv of [["compose", "--json"], ["broken-compose/secrets", "--strict", "--json"]]) {
+    for (const one of (await check(argv)).lines()) assert.deepEqual(one.warnings, [], String(one.path));
+  }
+});
+
 test("check gives digests of a task that does not load", async () => {
   const { exit, lines } = await check(["broken/toml-negative-timeout", "--json"]);
   const [line] = lines();

@@ -186,6 +186,9 @@ test("readCompose() refuses what a group has not, by service and key", () => {
     ],
     ["image: 'Not An Image'", /service 'web': image 'Not An Image' is not an image reference/],
     ["ulimits: {nofile: lots}", "service 'web': ulimits.nofile must be a whole number, or soft and hard"],
+    ['command: "a\\0b"', "service 'web': command holds a NUL, which neither programs nor files take"],
+    ['env_file: "\\0"', "service 'web': env_file holds a NUL, which neither programs nor files take"],
+    [`volumes: ["./${"n".repeat(300)}:/x"]`, /volumes\[0\] source '\.\/n+' cannot be looked at: /],
     ["environment: [{A: 1}]", "service 'web': environment is a list, must be a table"],
   ];
   for (const [keys, reason] of rows) {
