@@ -76,9 +76,10 @@ export async function refuseFullDisk(folder: string, sizes: Sizes): Promise<numb
   );
 }
 
-const TELL_MS = 10_000;
+const SOONEST_MS = 1_000;
+const LATEST_MS = 10_000;
 
-/** Progress of so many bytes: a line for each tenth, and at least every ten seconds. */
+/** Progress of so many bytes: a line for each tenth, but not many in a second, and at least one every ten. */
 export function tellingProgress(
   doing: string,
   total: number,
@@ -92,9 +93,10 @@ export function tellingProgress(
     signal,
     passed(bytes) {
       done += bytes;
+      const since = clock.ticks() - toldAt;
       const tenth = Math.min(10, Math.floor(done / total * 10));
-      if (total === 0 || told === 10 || (tenth <= told && clock.ticks() - toldAt < TELL_MS)) return;
-      told = Math.max(told, tenth);
+      if (total === 0 || since < SOONEST_MS || (tenth <= told && since < LATEST_MS)) return;
+      told = tenth;
       toldAt = clock.ticks();
       const percent = Math.min(100, Math.floor(done / total * 100));
       emit({

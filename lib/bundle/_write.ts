@@ -64,6 +64,9 @@ export async function writeImages(
   const known = new Map<string, StoredImage>();
   for (const one of found) {
     const digest = manifestOf(one);
+    if (one.found.from === "engine") {
+      emit({ kind: "note", text: `saving ${one.wanted.refs[0]} from ${one.found.engine.name}` });
+    }
     const image = known.get(digest ?? "") ?? await carryImage(one, target, sources, progress, emit);
     known.set(image.manifest.digest, image);
     if (image.platform !== sources.platform) throw otherPlatform(one.wanted.refs[0]!, image.platform, sources.platform);

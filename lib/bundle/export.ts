@@ -3,6 +3,7 @@
  * is, say how much will be written and whether it fits, copy, and only when all is there write the index and the sums.
  * Interrupted at any moment, the same export goes on; what is there already is hashed, not trusted.
  */
+import { statSync } from "node:fs";
 import { join } from "node:path";
 import { taskDigest } from "../digest/task.ts";
 import { HarborError } from "../errors.ts";
@@ -63,6 +64,8 @@ export async function exportBundle(
     sums.set(PLACES.index, await hashFile(join(out, PLACES.index), silent(signal)));
     await writeAtomic(join(out, PLACES.sums), sumsText(sums));
     place.finish();
+    const bytes = [...sums.keys()].reduce((all, path) => all + statSync(join(out, path)).size, 0);
+    note(`written: ${sums.size + 1} files, ${bytesText(bytes)}`);
     return bundle;
   } catch (error) {
     throw unwritableBundle(out, error);
