@@ -39,7 +39,7 @@ import { type PackedLayer, packLayer } from "./_layers_pack.ts";
 import { Boxes } from "./_namespace_boxes.ts";
 import { diagnoseNamespaces, storageNotes, trialSpec } from "./_namespace_diagnose.ts";
 import { MAX_PROCESSES } from "./_namespace_limits.ts";
-import { type Machine, refuseOtherUsers, USER_NAMESPACE } from "./_namespace_machine.ts";
+import { lookAtMachine, type Machine, refuseOtherUsers, USER_NAMESPACE } from "./_namespace_machine.ts";
 import type { Storage } from "./_namespace_mounts.ts";
 import { optionReader } from "./_namespace_options.ts";
 import type { NamespaceSandbox } from "./_namespace_sandbox.ts";
@@ -63,6 +63,10 @@ export function readOptions(options: Readonly<Record<string, unknown>>): Namespa
     pids_limit: read.count("pids_limit") ?? MAX_PROCESSES,
   };
 }
+
+/** The owner map that sandboxes of this user have on this machine. Throws "engine.missing" when it can have none. */
+export const ownerMapHere = async (runner: ProviderDeps["runner"]): Promise<string> =>
+  (await lookAtMachine(runner)).ownerMap;
 
 /** Unpacks an image for an owner map, once. */
 export type UnpackImage = (image: StoredImage, ownerMap: string, signal: AbortSignal) => Promise<Trees>;

@@ -6,6 +6,10 @@ import { pullImage } from "../../lib/images/pull.ts";
 import { screen } from "../../lib/report/screen.ts";
 import { pool } from "../../lib/runtime/pool.ts";
 import { isUtf8Locale } from "../../lib/runtime/terminal.ts";
+import type { ImageStore, StoredImage } from "../../lib/store/store.ts";
+import { unpackFolder } from "../../lib/unpack/folder.ts";
+import { layerTrees } from "../../lib/unpack/trees.ts";
+import { ownerMapHere } from "../../providers/namespace.ts";
 import { readEnvYaml } from "../_env_yaml.ts";
 import { imageSetup } from "../_images.ts";
 import { parseWith } from "../_options.ts";
@@ -26,6 +30,8 @@ const Options = z.strictObject({
   references: z.array(z.string()).min(1),
   concurrency: z.string().regex(/^[1-9]\d?$/, "must be a whole number from 1 to 99").transform(Number).default(2),
   offline: z.boolean().default(false),
+  unpack: z.boolean().default(false),
+  unpackDir: z.string().optional(),
   ...PlatformOption,
   ...StoreOptions,
 });
@@ -41,6 +47,8 @@ export const parse = (argv: string[]): Options =>
         )
         .argument("<references...>", "images, files that list them (images.json of a run), and overrides")
         .option("--concurrency <n>", "images at a time (default: 2)")
+        .option("--unpack", "also unpack their layers, so that the first sandbox starts at once")
+        .option("--unpack-dir <dir>", "where, on a disk of this machine")
         .option("--offline", "ask no network: say which are missing"),
     )));
 
@@ -52,10 +60,12 @@ export async function run(options: Options, ctx: Context): Promise<number> {
     const setup = imageSetup(options, parseOverrides(overrides, readEnvYaml(ctx.cwd)), ctx, view.emit);
     const { registry, store } = setup;
     const platform = platformOf(options.platform ?? setup.platform, ctx.env);
+    const unpack = options.unpack ? await unpacker(options, store, ctx) : undefined;
     await pool(referencesIn(references, ctx.cwd), options.concurrency, async (reference) => {
       try {
         const image = await store.find(reference, platform).then((found) => isLocal(reference) ? found : undefined) ??
           await pullImage(notLocal(reference), { registry, store, platform }, ctx.signal, view.emit);
+        await unpack?.(image);
         const line = { reference, ...imageJson(image), store: store.folder };
         ctx.out(options.json ? JSON.stringify(line) : `${hex(image.config.digest).slice(0, 12)}  ${shownName(image)}`);
       } catch (error) {
@@ -75,6 +85,13 @@ export async function run(options: Options, ctx: Context): Promise<number> {
     view.close();
   }
   return failed.length === 0 ? EXIT.ok : failed.every(({ error }) => error.code === "usage") ? EXIT.usage : EXIT.no;
+}
+
+/** As the sandbox without an engine does it for this user. */
+async function unpacker({ unpackDir }: Options, store: ImageStore, { env, runner, clock, signal }: Context) {
+  const owners = await ownerMapHere(runner);
+  const deps = { unpackDir: unpackFolder(env, unpackDir, store), runner, clock };
+  return (image: StoredImage) => layerTrees(image, store, owners, deps, signal);
 }
 
 const isLocal = (reference: string): boolean => /^(localhost\/)?hb__[0-9a-f]+/.test(reference);

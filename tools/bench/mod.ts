@@ -8,8 +8,8 @@ import { join, resolve } from "node:path";
 import process from "node:process";
 import type { Bench, Row } from "./row.ts";
 
-/** In this order; `host`, `namespace` and `engines` say so themselves when this machine lacks what they need. */
-const BENCHES = ["start", "check", "digest", "prepare", "bundle", "host", "namespace", "engines"];
+/** In this order; `images`, `host`, `namespace` and `engines` say so themselves when this machine lacks what they need. */
+const BENCHES = ["start", "check", "digest", "prepare", "images", "bundle", "host", "namespace", "engines"];
 
 const here = import.meta.dirname!;
 const binary = resolve(process.env.GYM_HARBOR_BIN ?? join(here, "..", "..", "dist", "gym-harbor"));
