@@ -3,23 +3,22 @@
  * the tool's client is attached to; limits by control groups of ours where this machine lets us; no network of their
  * own but none at all. apptainer.ts and enroot.ts say what is theirs.
  */
-import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, readFileSync } from "node:fs";
 import { cpus } from "node:os";
 import { join } from "node:path";
-import process from "node:process";
 import type { Emit } from "../lib/events.ts";
 import { HarborError } from "../lib/errors.ts";
-import { envOf, thisPlatform } from "../lib/images/config.ts";
-import { Gate, Shared } from "../lib/runtime/pool.ts";
+import { thisPlatform } from "../lib/images/config.ts";
+import { Gate } from "../lib/runtime/pool.ts";
 import { inheritedEnv } from "../lib/runtime/runner.ts";
 import { decisiveLine } from "../lib/sandbox/failure.ts";
-import { concerns, isAlive, newRunId } from "../lib/sandbox/owner.ts";
+import { newRunId } from "../lib/sandbox/owner.ts";
 import type {
   Diagnosis,
   ImageNeed,
   Leftover,
   Limits,
+  LocalImage,
   OwnerFilter,
   PreparedImage,
   ProviderDeps,
@@ -28,42 +27,36 @@ import type {
   SandboxSpec,
   SweepReport,
 } from "../lib/sandbox/provider.ts";
-import { scratchFolders, scratchRoot } from "../lib/sandbox/scratch.ts";
 import { refuseVariables } from "../lib/sandbox/variables.ts";
-import { cacheFolder } from "../lib/store/folder.ts";
-import { type FileImageDeps, imageFile, namedFile, withTree } from "./_cluster_image.ts";
 import { inGroups } from "./_cluster_launch.ts";
-import { endNamespace, initOf, killNamespace, namespaceOf } from "./_cluster_processes.ts";
+import { ClusterLeftovers } from "./_cluster_leftovers.ts";
+import { ClusterImages, type FileImage } from "./_cluster_prepare.ts";
+import { initOf } from "./_cluster_processes.ts";
 import { ClusterSandbox } from "./_cluster_sandbox.ts";
 import type { ClusterTool, Place, ToolFacts } from "./_cluster_tool.ts";
-import { findImage, type Found } from "./_layers_find.ts";
-import { type Groups, makeGroups, MAX_PROCESSES, removeGroups, removeGroupsNow } from "./_namespace_limits.ts";
-import { BOXES, boxesIn, note, removeBase, removeBaseNow, type SandboxState, stateOf } from "./_namespace_state.ts";
+import { localImage } from "./_layers_image.ts";
+import { type Groups, makeGroups, MAX_PROCESSES, removeGroupsNow } from "./_namespace_limits.ts";
+import { BOXES, note, type SandboxState } from "./_namespace_state.ts";
 import type { BoxClient } from "./_oci_client.ts";
 import { Control, LineEnded } from "./_oci_control.ts";
 import type { BoxDeps } from "./_oci_deps.ts";
 import { heldLimits, holdOf } from "./_oci_limits.ts";
 import { setUp } from "./_oci_start.ts";
-import { asRoot, oddVariables } from "./_oci_verdict.ts";
+import { oddVariables } from "./_oci_verdict.ts";
 
 const BEGIN_MS = 600_000;
 const PID_FIRST_MS = 10;
 const PID_POLL_MS = 500;
 /** How both tools begin what they end with. */
 const FATAL = /^\s*(?:FATAL|ERROR|\[ERROR\])/m;
-const CONVERT_MS = 1_800_000;
-const REMOVE_MS = 60_000;
-
-/** What the provider keeps of a prepared image. */
-interface FileImage {
-  path: string;
-}
+const LIST_MS = 60_000;
 
 export class ClusterProvider implements SandboxProvider {
   readonly name;
   readonly #deps: ProviderDeps;
   readonly #gate: Gate;
-  readonly #shared = new Shared<unknown>();
+  readonly #images: ClusterImages;
+  readonly #leftovers: ClusterLeftovers;
   readonly #folder: string;
   #next = 0;
   #held: Groups["holds"] | undefined;
@@ -72,6 +65,8 @@ export class ClusterProvider implements SandboxProvider {
     this.name = tool.name;
     this.#deps = { ...deps, env: inheritedEnv(deps.env) };
     this.#gate = new Gate(tool.concurrency);
+    this.#images = new ClusterImages(tool, this.#deps);
+    this.#leftovers = new ClusterLeftovers(tool, this.#deps);
     this.#folder = join(deps.scratch, `${tool.name}-${newRunId()}`);
   }
 
@@ -99,127 +94,15 @@ export class ClusterProvider implements SandboxProvider {
     }
   }
 
-  // --- images ---
-
   async prepare(need: ImageNeed, signal: AbortSignal, emit: Emit): Promise<PreparedImage> {
     const facts = await this.tool.facts(signal);
-    this.#refuse(need, facts);
-    const image = await this.#image(need, facts, signal, emit);
-    this.#refuseUsers(need.taskId, [image.user], facts);
-    if (need.network === "no-network") await this.#probeNoNetwork(need.taskId, image, facts, signal);
+    this.#images.refuse(need, facts);
+    const image = await this.#images.get(need, facts, signal, emit);
+    this.#images.refuseUsers(need.taskId, [image.user], facts);
+    if (need.network === "no-network") await this.#images.probeNoNetwork(need.taskId, image, facts, signal);
     const notes = need.network === "no-network" ? [] : [`network: ${this.name} shares this machine's`];
     return { ...image, notes: [...image.notes, ...notes, ...this.#limits(need.limits, facts).notes] };
   }
-
-  #refuse({ taskId, source, network, limits, users }: ImageNeed, facts: ToolFacts): void {
-    const refuse = (why: string, hint?: string): never => {
-      throw new HarborError("task.unsupported", `${taskId} ${why}`, { hint });
-    };
-    if (source.kind === "none") {
-      refuse(
-        `has no image, and --sandbox ${this.name} starts from one`,
-        "--sandbox host runs it on this machine's root",
-      );
-    }
-    if (network === "no-network" && this.tool.probeNoNetwork === undefined) {
-      refuse(`asks for no network: ${this.name} shares this machine's`, "use --sandbox namespace, podman or docker");
-    }
-    if (limits.gpus && !facts.gpus) refuse(`asks for ${limits.gpus} GPU(s): there is none here`);
-    this.#refuseUsers(taskId, users, facts);
-  }
-
-  #refuseUsers(taskId: string, users: readonly (string | undefined)[], facts: ToolFacts): void {
-    const other = facts.users === "any" ? undefined : users.find((user) => asRoot(user) !== undefined);
-    if (other === undefined) return;
-    throw new HarborError(
-      "task.unsupported",
-      `${taskId} runs commands as ${other}, and ${this.name} has one id only here (${facts.usersReason})`,
-      { hint: facts.faults.find(({ what }) => what === facts.usersReason)?.fix ?? "use --sandbox podman or docker" },
-    );
-  }
-
-  async #image(need: ImageNeed, facts: ToolFacts, signal: AbortSignal, emit: Emit): Promise<PreparedImage> {
-    const { source } = need;
-    const { name, suffix } = this.tool;
-    const given = source.kind === "named" ? namedFile(source.reference, suffix) : undefined;
-    if (given !== undefined) {
-      const notes = [`${given} says nothing of its user, working directory and entrypoint: root, / and none`];
-      return { reference: given, workdir: "/", env: {}, user: "", entrypoint: [], notes, handle: { path: given } };
-    }
-    const { reference, stored } = await this.#find(need, signal, emit).catch((error) => {
-      if (source.kind !== "dockerfile" || !(error instanceof HarborError) || error.code !== "image.failed") throw error;
-      throw new HarborError("task.unsupported", `${need.taskId}: ${name} cannot build environment/Dockerfile`, {
-        hint: "build it where docker, buildah or podman are and carry it here: gym-harbor bundle export there, " +
-          "gym-harbor bundle import here",
-        cause: error,
-      });
-    });
-    const { store } = this.#deps;
-    const path = await (this.#shared.get(`file ${stored.config.digest}`, () => {
-      const files = this.#files();
-      const make = (to: string) =>
-        withTree(stored, store!, (tree) => this.#squash(reference, tree, to, facts, signal), files, signal);
-      emit({ kind: "note", text: `${name}: ${reference} becomes a .${suffix} file in ${files.cache}` });
-      return imageFile(stored.config.digest, suffix, make, files, signal);
-    }) as Promise<string>);
-    const config = stored.file.config ?? {};
-    return {
-      reference,
-      workdir: config.WorkingDir || "/",
-      env: envOf(config),
-      user: config.User ?? "",
-      entrypoint: config.Entrypoint ?? [],
-      config,
-      notes: [],
-      handle: { path } satisfies FileImage,
-    };
-  }
-
-  #find(need: ImageNeed, signal: AbortSignal, emit: Emit): Promise<Found> {
-    const { source } = need;
-    const { store, registry, offline = false, platform = thisPlatform() } = this.#deps;
-    const key = source.kind === "named" ? source.reference : source.kind === "dockerfile" ? source.tag : need.taskId;
-    return this.#shared.get(
-      `find ${key}`,
-      () => findImage(need, { store, registry, offline, platform }, signal, emit),
-    ) as Promise<Found>;
-  }
-
-  #files(): FileImageDeps {
-    const { runner, clock, env, scratch } = this.#deps;
-    const { suffix, cacheVariable } = this.tool;
-    return { runner, clock, cache: env[cacheVariable] || cacheFolder(env, suffix), scratch };
-  }
-
-  async #squash(reference: string, tree: string, to: string, facts: ToolFacts, signal: AbortSignal): Promise<void> {
-    const { runner, env, scratch } = this.#deps;
-    const options = { env: { ...env, ...this.tool.env(scratch, false) }, signal, deadlineMs: CONVERT_MS };
-    const done = await runner.run(this.tool.squash(facts, tree, to), options);
-    signal.throwIfAborted();
-    if (done.exitCode === 0 && existsSync(to)) return;
-    const why = done.ended === "deadline" ? `no end within ${CONVERT_MS / 1000} s` : decisiveLine(done.stderr);
-    throw new HarborError("image.failed", `Cannot make a .${this.tool.suffix} file of ${reference}: ${why}`);
-  }
-
-  async #probeNoNetwork(taskId: string, image: PreparedImage, facts: ToolFacts, signal: AbortSignal): Promise<void> {
-    const { runner, env, scratch } = this.#deps;
-    const why = await (this.#shared.get("no-network", async () => {
-      const argv = this.tool.probeNoNetwork!(facts, (image.handle as FileImage).path);
-      const tried = await runner.run(argv, {
-        env: { ...env, ...this.tool.env(scratch, false) },
-        signal,
-        deadlineMs: REMOVE_MS,
-      });
-      signal.throwIfAborted();
-      return tried.exitCode === 0 ? "" : decisiveLine(tried.stderr);
-    }) as Promise<string>);
-    if (why === "") return;
-    throw new HarborError("task.unsupported", `${taskId} asks for no network, which ${this.name} cannot give: ${why}`, {
-      hint: "use --sandbox namespace, podman or docker",
-    });
-  }
-
-  // --- limits ---
 
   /** What control groups would hold here: the same for every sandbox, so it is tried once. */
   #holds(): Groups["holds"] {
@@ -233,11 +116,12 @@ export class ClusterProvider implements SandboxProvider {
     return heldLimits(asked, this.name, { cpus: cpus().length, limits: this.#holds(), gpus });
   }
 
-  // --- sandboxes ---
-
   async open(spec: SandboxSpec, signal: AbortSignal): Promise<Sandbox> {
     const env = { ...spec.image.env, ...spec.env };
     refuseVariables(env);
+    if (spec.network === "no-network" && this.tool.probeNoNetwork === undefined) {
+      throw new HarborError("task.unsupported", `${this.name} has no sandbox without this machine's network`);
+    }
     const facts = await this.tool.facts(signal);
     const serial = `${spec.episode}-${spec.role}-${++this.#next}`.replace(/[^A-Za-z0-9_.-]/g, "_");
     const base = join(this.#folder, BOXES, serial);
@@ -263,7 +147,7 @@ export class ClusterProvider implements SandboxProvider {
     try {
       return await this.#gate.hold(() => this.#start({ ...spec, env }, place, state, groups, notes, facts, signal));
     } catch (error) {
-      await this.#takeAway(base, state);
+      await this.#leftovers.takeAway(base, state);
       throw error;
     }
   }
@@ -310,7 +194,7 @@ export class ClusterProvider implements SandboxProvider {
           limits: holdOf(groups.holds),
           network: place.network ? "host" : "no-network",
           oomKills: () => groups.oomKills(),
-          clean: () => this.#takeAway(place.base, state),
+          clean: () => this.#leftovers.takeAway(place.base, state),
         },
         control,
         deps,
@@ -341,7 +225,7 @@ export class ClusterProvider implements SandboxProvider {
     const { runner, clock } = this.#deps;
     const deadline = clock.ticks() + waitMs;
     for (let pause = PID_FIRST_MS;; pause = Math.min(2 * pause, PID_POLL_MS)) {
-      const options = { env: this.#envOf(place), signal, deadlineMs: REMOVE_MS };
+      const options = { env: this.#envOf(place), signal, deadlineMs: LIST_MS };
       const told = await runner.run(this.tool.list(facts, place.id), options);
       signal.throwIfAborted();
       const pid = this.tool.pid(told.stdout, place.id);
@@ -360,64 +244,22 @@ export class ClusterProvider implements SandboxProvider {
     return new HarborError("sandbox.failed", `Cannot start a sandbox of ${spec.image.reference}: ${why}`);
   }
 
-  // --- the end ---
-
-  /** Whatever of a sandbox there is, once its tool was told to remove it. */
-  async #takeAway(base: string, state: SandboxState): Promise<string | undefined> {
-    const { runner, clock } = this.#deps;
-    const namespace = state.init && namespaceOf(state.init);
-    const env = this.#envOf({ base, gpu: false });
-    const path = await this.tool.facts(clock.deadline(REMOVE_MS)).then((facts) => facts.path, () => this.name);
-    const removed = await runner.run(this.tool.remove(path, state.id), { env, deadlineMs: REMOVE_MS })
-      .catch((error) => ({ exitCode: 1, stderr: String(error) }));
-    if (namespace !== undefined) await endNamespace(namespace, clock);
-    await removeBase(base, { ids: process.getuid?.() === 0 ? "all" : "ranges" }, runner).catch(() => {});
-    await removeGroups(state.groups, clock);
-    return existsSync(base) ? `${base} could not be removed: ${decisiveLine(removed.stderr)}` : undefined;
-  }
-
-  #leftovers(filter: OwnerFilter): { leftover: Leftover; base: string; state: SandboxState }[] {
-    const { env, scratch, clock } = this.#deps;
-    const runs = new Set([...scratchFolders(scratchRoot(env)).map(({ folder }) => folder), scratch]);
-    return [...runs].flatMap((run) => boxesIn(run, this.name)).flatMap((base) => {
-      const state = stateOf(base);
-      if (state === undefined || !concerns(filter, state.owner)) return [];
-      const { id, owner } = state;
-      const ageMs = Math.max(0, clock.now().getTime() - Date.parse(state.created));
-      if (ageMs < (filter.olderThanMs ?? 0)) return [];
-      return [{ base, state, leftover: { id, provider: this.name, owner, alive: isAlive(owner), ageMs } }];
-    });
+  async local(reference: string): Promise<LocalImage | undefined> {
+    const { store, platform = thisPlatform() } = this.#deps;
+    const found = await store?.find(reference, platform);
+    return found && localImage(found);
   }
 
   list(filter: OwnerFilter): Promise<Leftover[]> {
-    return Promise.resolve(this.#leftovers(filter).map(({ leftover }) => leftover));
+    return Promise.resolve(this.#leftovers.list(filter));
   }
 
-  async sweep(filter: OwnerFilter): Promise<SweepReport> {
-    const report: SweepReport = { removed: [], failed: [] };
-    for (const { leftover, base, state } of this.#leftovers(filter)) {
-      if (filter.evenAlive !== true && leftover.alive !== false) continue;
-      const reason = await this.#takeAway(base, state);
-      if (reason === undefined) report.removed.push(state.id);
-      else report.failed.push({ id: state.id, reason });
-    }
-    return report;
+  sweep(filter: OwnerFilter): Promise<SweepReport> {
+    return this.#leftovers.sweep(filter);
   }
 
   sweepNow(run: string): void {
-    for (const { base, state } of this.#leftovers({ run })) {
-      const namespace = state.init && namespaceOf(state.init);
-      const [program, ...args] = this.tool.remove(this.name, state.id);
-      try {
-        const env = this.#envOf({ base, gpu: false }) as Record<string, string>;
-        execFileSync(program!, args, { env, timeout: 10_000, killSignal: "SIGKILL", stdio: "ignore" });
-      } catch {
-        // its processes and its folder go all the same
-      }
-      for (let round = 0; round < 50 && namespace !== undefined && killNamespace(namespace); round++);
-      removeBaseNow(base);
-      removeGroupsNow(state.groups);
-    }
+    this.#leftovers.sweepNow(run);
   }
 }
 

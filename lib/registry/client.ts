@@ -2,10 +2,10 @@
  * Registries over fetch, without any engine: images by reference for a platform, blobs from any offset. Every digest is
  * checked against its bytes (of blobs by who takes them in). Equal references are asked for once in the client's life.
  */
-import { createHash } from "node:crypto";
 import { HarborError, messageOf } from "../errors.ts";
 import type { Emit } from "../events.ts";
 import { ImageFile, platformName, platformOf } from "../images/config.ts";
+import { digestOf } from "../images/digest.ts";
 import { canonical, pinnedTo, type Reference } from "../images/reference.ts";
 import type { Clock } from "../runtime/clock.ts";
 import { Shared } from "../runtime/pool.ts";
@@ -229,8 +229,6 @@ export class RegistryClient implements Registry, RegistryWriter {
     });
   }
 }
-
-export const digestOf = (bytes: Uint8Array): string => `sha256:${createHash("sha256").update(bytes).digest("hex")}`;
 
 function fileOf(bytes: Uint8Array): ImageFile {
   let value: unknown;
