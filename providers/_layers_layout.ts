@@ -6,9 +6,10 @@
  * Each tree is reached through a short link (`l/7`): mount options end at 4,096 bytes, which holds 127 layers so and
  * some 30 by full paths.
  */
-import { existsSync, lstatSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { appendFileSync, existsSync, lstatSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Network } from "../lib/sandbox/provider.ts";
+import { type MemberMount, placeMounts } from "./_layers_mounts.ts";
 import { makeFolderHere, makeTree } from "./_namespace_folders.ts";
 import type { Machine } from "./_namespace_machine.ts";
 import { CONTROL, DEVICE_LINKS, DEVICES, fstabLine, kernelMounts, type MountPlan } from "./_namespace_mounts.ts";
@@ -20,6 +21,8 @@ import type { Way } from "./_namespace_way.ts";
 export const TOOLS = "/.gym-harbor-tools";
 
 const HOSTNAME = "gym-harbor";
+/** Of /dev/shm, as Docker's default. */
+const SHM_BYTES = 64 * 2 ** 20;
 
 /** An image as it lies unpacked on this machine. */
 export interface LayerStack {
@@ -28,9 +31,14 @@ export interface LayerStack {
   count: number;
   /** Mode of the image's `/etc`; undefined where it is no folder that files may be written to. */
   etcMode: number | undefined;
-  /** The best shell that it has. */
+  /** The best shell that it has, and whether it has any. */
   shell: string;
+  hasShell: boolean;
 }
+
+/** The image's trees, topmost first. */
+export const treesOf = ({ links, count }: LayerStack): string[] =>
+  Array.from({ length: count - 1 }, (_, at) => join(links, String(at + 1)));
 
 /** Makes the folder of links in `folder`, which must not exist. `trees`: absolute, topmost first. */
 export function stackLayers(folder: string, skeleton: string, trees: readonly string[]): LayerStack {
@@ -40,8 +48,14 @@ export function stackLayers(folder: string, skeleton: string, trees: readonly st
   const etcMode = etc === undefined ? 0o755 : etc.isDirectory() ? etc.mode & 0o7777 : undefined;
   const has = (path: string) =>
     trees.some((tree) => lstatSync(join(tree, path), { throwIfNoEntry: false }) !== undefined);
-  const shell = has("bin/bash") || has("usr/bin/bash") ? "/bin/bash" : "/bin/sh";
-  return { links: folder, count: trees.length + 1, etcMode, shell };
+  const hasBash = has("bin/bash") || has("usr/bin/bash");
+  return {
+    links: folder,
+    count: trees.length + 1,
+    etcMode,
+    shell: hasBash ? "/bin/bash" : "/bin/sh",
+    hasShell: hasBash || has("bin/sh") || has("usr/bin/sh"),
+  };
 }
 
 /** Makes what lies over every image, and beside it an empty folder. */
@@ -72,6 +86,16 @@ export interface LayersRoot {
   network: Network;
   /** Other images to be seen at `FROM/<n>`, read-only: what COPY --from copies. */
   others?: readonly LayerStack[];
+  member?: Member;
+}
+
+/** What a member of a group has besides. */
+export interface Member {
+  hostname: string;
+  /** More lines of /etc/hosts. */
+  hosts: readonly string[];
+  mounts: readonly MemberMount[];
+  shmBytes?: number;
 }
 
 /** Where other images are seen inside a sandbox that builds. */
@@ -90,7 +114,7 @@ export function layersRootfs(request: LayersRoot): Rootfs {
       chroot: outside.chroot,
     },
     shell: request.stack.shell,
-    hostname: HOSTNAME,
+    hostname: request.member?.hostname ?? HOSTNAME,
     on: "the image's layers",
     notes: request.way.storage === "memory" ? ["files: what the task writes is kept in memory"] : [],
     layOut: (base, control) => layOut(request, base, control),
@@ -99,8 +123,11 @@ export function layersRootfs(request: LayersRoot): Rootfs {
 
 function layOut(request: LayersRoot, base: string, control: string): MountPlan {
   const { stack, way } = request;
+  const { member } = request;
+  const hostname = member?.hostname ?? HOSTNAME;
   const plan = planLayers({
     base,
+    shmBytes: member?.shmBytes ?? SHM_BYTES,
     control,
     tools: request.tools.folder,
     none: join(request.skeleton, "none"),
@@ -116,15 +143,23 @@ function layOut(request: LayersRoot, base: string, control: string): MountPlan {
   const tree = makeTree(base, plan, way.storage);
   if (stack.etcMode !== undefined) {
     makeFolderHere(join(tree, "up/etc"), stack.etcMode);
-    for (const [name, text] of Object.entries(etcFiles(request.network, HOSTNAME))) {
+    for (const [name, text] of Object.entries(etcFiles(request.network, hostname, member?.hosts))) {
       writeFileSync(join(tree, "up/etc", name), text, { mode: 0o644 });
     }
+  }
+  if (member !== undefined && member.mounts.length > 0) {
+    const lines = placeMounts(member.mounts, treesOf(stack), join(tree, "up"), `${base}/tree/root/box`);
+    appendFileSync(join(base, "fstab"), lines.map((line) => line + "\n").join(""));
   }
   return plan;
 }
 
 /** The three files that an engine writes for each container. */
-export function etcFiles(network: Network, hostname: string): Record<string, string> {
+export function etcFiles(
+  network: Network,
+  hostname: string,
+  others: readonly string[] = [],
+): Record<string, string> {
   const hosts = [
     "127.0.0.1\tlocalhost",
     "::1\tlocalhost ip6-localhost ip6-loopback",
@@ -132,7 +167,8 @@ export function etcFiles(network: Network, hostname: string): Record<string, str
     "ff00::0\tip6-mcastprefix",
     "ff02::1\tip6-allnodes",
     "ff02::2\tip6-allrouters",
-    `127.0.1.1\t${hostname}`,
+    // A member of a group has an address of its own under that name.
+    ...(others.length > 0 ? others : [`127.0.1.1\t${hostname}`]),
   ];
   const here = "/etc/resolv.conf";
   return {
@@ -158,6 +194,7 @@ export interface LayersMountRequest {
   others: readonly number[];
   sysfs: boolean;
   ttyGroup: boolean;
+  shmBytes: number;
   procEntries: readonly string[];
   sysPaths: readonly string[];
 }

@@ -20,7 +20,7 @@ import { removeScratch, scratchFolders, scratchRoot } from "../lib/sandbox/scrat
 import { removeGroups, removeGroupsNow, sweepGroups } from "./_namespace_limits.ts";
 import { lookAtMachine, type Machine } from "./_namespace_machine.ts";
 import { Networks } from "./_namespace_networks.ts";
-import { type Household, openSandbox, type Rootfs } from "./_namespace_open.ts";
+import { type Household, type OpenRequest, openSandbox, type Rootfs } from "./_namespace_open.ts";
 import { type Proxy, startProxy } from "./_namespace_proxy.ts";
 import type { NamespaceSandbox } from "./_namespace_sandbox.ts";
 import {
@@ -83,7 +83,9 @@ export class Boxes implements AsyncDisposable {
    */
   async open(
     spec: SandboxSpec,
-    how: { machine: Machine; rootfs: Rootfs; network: Network; maxProcesses: number },
+    how:
+      & { machine: Machine; rootfs: Rootfs; network: Network; maxProcesses: number }
+      & Partial<Pick<OpenRequest, "lender" | "direct" | "confined">>,
     signal: AbortSignal,
   ): Promise<NamespaceSandbox> {
     const { machine, network } = how;
@@ -99,17 +101,14 @@ export class Boxes implements AsyncDisposable {
         hint: "install iproute2",
       });
     }
-    const networks = network === "public" ? await this.#publicNetworks(machine) : undefined;
-    mkdirSync(join(this.folder, BOXES), { recursive: true, mode: 0o700 });
-    const serial = `${spec.episode}-${this.serial()}`.replace(/[^A-Za-z0-9_.-]/g, "_");
-    const base = join(this.folder, BOXES, serial);
-    mkdirSync(base, { mode: 0o700 });
+    const lender = how.lender ?? (network === "public" ? await this.#publicNetworks(machine) : undefined);
+    const { serial, base } = this.makeBase(spec.episode);
     const { runner, clock } = this.deps;
     const box = await openSandbox({
       ...how,
       provider: this.name,
       spec,
-      networks,
+      lender,
       base,
       household: this.#household,
       id: `gym-harbor-${spec.owner.run}-${serial}`,
@@ -120,6 +119,26 @@ export class Boxes implements AsyncDisposable {
     const dispose = box[Symbol.asyncDispose].bind(box);
     box[Symbol.asyncDispose] = () => dispose().finally(() => this.#open.delete(box));
     return box;
+  }
+
+  /** An empty folder that a sweep finds once it holds a state file. */
+  makeBase(name: string): { serial: string; base: string } {
+    mkdirSync(join(this.folder, BOXES), { recursive: true, mode: 0o700 });
+    const serial = `${name}-${this.serial()}`.replace(/[^A-Za-z0-9_.-]/g, "_");
+    const base = join(this.folder, BOXES, serial);
+    mkdirSync(base, { mode: 0o700 });
+    return { serial, base };
+  }
+
+  /** Takes such a folder out of the way. */
+  discardBase(base: string): Promise<void> {
+    return this.#discard(base);
+  }
+
+  /** Where the proxy of public sandboxes listens. */
+  async proxySocket(): Promise<string> {
+    await this.#publicNetworks(await this.machine());
+    return this.#proxy!.socket;
   }
 
   #publicNetworks(machine: Machine): Promise<Networks> {

@@ -41,6 +41,13 @@ export function capabilitySet(sharedNetwork: boolean): string {
     .join(",");
 }
 
+/** What a command gives up besides: names as Compose writes them (`NET_RAW`, `CAP_CHOWN`, `ALL`). */
+function droppedSet(drop: readonly string[], keep: readonly string[]): string {
+  const names = drop.map((name) => name.toLowerCase().replace(/^cap_/, ""));
+  return CAPABILITIES.filter((name) => (names.includes(name) || names.includes("all")) && !keep.includes(name))
+    .map((name) => `-${name}`).join(",");
+}
+
 /**
  * argv that enters a sandbox whose namespaces belong to this machine's root. What it runs in the end may be the task's
  * own `/bin/bash`, so it must not be what nsenter starts with all rights: setpriv and chroot are this machine's, and the
@@ -76,6 +83,13 @@ export type Entry =
     chroot: readonly string[];
   };
 
+/** What Compose may say of a service. */
+export interface Confined {
+  capDrop: readonly string[];
+  noNewPrivileges: boolean;
+  ulimits: Readonly<Record<string, { soft: number; hard: number }>>;
+}
+
 export interface InitRequest {
   base: string;
   tools: Tools;
@@ -96,6 +110,8 @@ export interface InitRequest {
   ttlSeconds: number;
   /** Name of the machine inside; undefined keeps this machine's. */
   hostname?: string;
+  /** What a member of a group may do less, and its own limits. */
+  confined?: Confined;
   /** Named pipes to make; none when the control folder has them from an earlier sandbox. */
   pipes: readonly string[];
 }
@@ -123,7 +139,9 @@ export function initProgram(request: InitRequest): string {
     steps.push(`{ hostname ${name} || echo ${name} >/proc/sys/kernel/hostname; } 2>/dev/null || :`);
   }
   const { entry, tools } = request;
-  const rights = ["--bounding-set", capabilitySet(request.sharedNetwork), "--inh-caps", "-all"];
+  const newPrivileges = request.confined?.noNewPrivileges === true ? ["--no-new-privs"] : [];
+  const bounded = ["--bounding-set", capabilitySet(request.sharedNetwork), "--inh-caps", "-all"];
+  const rights = [...newPrivileges, ...bounded];
   const session = [...tools.bash, "--norc", "--noprofile", "-c", sessionProgram(request), "gym-harbor"];
   steps.push("cd tree/root", "pivot_root . .old");
   const words = entry.kind === "pivot" ? ["umount -l /.old", [...tools.setpriv, ...rights, ...session]] as const : [
@@ -137,8 +155,41 @@ export function initProgram(request: InitRequest): string {
 /** Bash would end on these, PID 1 or not; commands get them back. */
 const IGNORED = "HUP INT QUIT ILL TRAP ABRT BUS FPE USR1 SEGV USR2 PIPE ALRM TERM XCPU XFSZ VTALRM SYS";
 
-function sessionProgram({ ttlSeconds, maxProcesses, tools }: InitRequest): string {
-  const limit = maxProcesses === undefined ? "" : `ulimit -u ${maxProcesses} 2>/dev/null\n`;
+/** Letters by which bash knows what Compose names (bash(1), ulimit; prlimit(2)). */
+const ULIMITS: Record<string, string> = {
+  as: "v",
+  core: "c",
+  cpu: "t",
+  data: "d",
+  fsize: "f",
+  locks: "x",
+  memlock: "l",
+  msgqueue: "q",
+  nice: "e",
+  nofile: "n",
+  nproc: "u",
+  rss: "m",
+  rtprio: "r",
+  sigpending: "i",
+  stack: "s",
+};
+/** What bash counts in KiB where Compose counts in bytes. */
+const IN_KIB = new Set(["as", "core", "data", "fsize", "memlock", "rss", "stack"]);
+
+/** A limit above our own cannot be had: then ours holds, as for every engine that runs under it. */
+function ulimitLines(ulimits: Confined["ulimits"]): string {
+  const word = (name: string, value: number) =>
+    value < 0 ? "unlimited" : String(IN_KIB.has(name) ? Math.ceil(value / 1024) : value);
+  return Object.entries(ulimits).filter(([name]) => ULIMITS[name] !== undefined).map(([name, { soft, hard }]) =>
+    `ulimit -S -${ULIMITS[name]} ${word(name, soft)} 2>/dev/null\nulimit -H -${ULIMITS[name]} ${
+      word(name, hard)
+    } 2>/dev/null\n`
+  ).join("");
+}
+
+function sessionProgram({ ttlSeconds, maxProcesses, tools, confined }: InitRequest): string {
+  const limit = (maxProcesses === undefined ? "" : `ulimit -u ${maxProcesses} 2>/dev/null\n`) +
+    ulimitLines(confined?.ulimits ?? {});
   return `set -m
 trap '' ${IGNORED}
 ${limit}declare -A pids
@@ -189,6 +240,8 @@ export interface LaunchRequest {
   cwd: string;
   /** Absent: as the sandbox's root. */
   account?: Account;
+  /** Capabilities that it gives up besides. */
+  capDrop?: readonly string[];
   tools: Tools;
   /** Names of the two output pipes in the control folder. */
   stdout: string;
@@ -252,6 +305,9 @@ export function launcher(request: LaunchRequest): { launcher: string; script?: s
     }
   }
   if (byEnv.length > 0) command = `${quoted(request.tools.env)} ${byEnv.join(" ")} ${command}`;
+  // The two that change the user are needed until that is done; who is not root then has none of the rest anyway.
+  const dropped = droppedSet(request.capDrop ?? [], request.account === undefined ? [] : ["setuid", "setgid"]);
+  const confine = dropped === "" ? "" : `${quoted(request.tools.setpriv)} --bounding-set ${dropped} `;
   if (request.account !== undefined) {
     const { uid, gid, groups } = request.account;
     const extra = groups.length > 0 ? `--groups ${groups.join(",")}` : "--clear-groups";
@@ -259,7 +315,10 @@ export function launcher(request: LaunchRequest): { launcher: string; script?: s
     lines.push(`[ -x ${q(setpriv[0]!)} ] || { printf 'F %s setpriv\\n' ${request.id}; exit 126; }`);
     command = `${quoted(setpriv)} --reuid ${uid} --regid ${gid} ${extra} ${command}`;
   }
-  lines.push(`exec ${redirect} >${CONTROL}/${request.stdout} 2>${CONTROL}/${request.stderr}`, `exec ${command}`);
+  lines.push(
+    `exec ${redirect} >${CONTROL}/${request.stdout} 2>${CONTROL}/${request.stderr}`,
+    `exec ${confine}${command}`,
+  );
   return { launcher: lines.join("\n") + "\n", ...(script !== undefined && { script }) };
 }
 

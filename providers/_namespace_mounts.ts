@@ -194,6 +194,8 @@ export interface KernelMounts {
   none: string;
   sysfs: boolean;
   ttyGroup: boolean;
+  /** Room of /dev/shm; undefined: half of this machine's memory, as for any tmpfs. */
+  shmBytes?: number;
   procEntries: readonly string[];
   sysPaths: readonly string[];
 }
@@ -204,7 +206,8 @@ export function kernelMounts(request: KernelMounts): string[] {
   const lines: string[] = [];
   const add = (...words: Parameters<typeof fstabLine>) => lines.push(fstabLine(...words));
   for (const name of DEVICES) add(`/dev/${name}`, `${root}/dev/${name}`, "none", "bind");
-  add("tmpfs", `${root}/dev/shm`, "tmpfs", "nosuid,nodev,mode=1777");
+  const size = request.shmBytes === undefined ? "" : `,size=${request.shmBytes}`;
+  add("tmpfs", `${root}/dev/shm`, "tmpfs", `nosuid,nodev,mode=1777${size}`);
   const tty = request.ttyGroup ? ",gid=5" : "";
   add("devpts", `${root}/dev/pts`, "devpts", `newinstance,ptmxmode=0666,mode=620,nosuid,noexec${tty}`);
   add("proc", `${root}/proc`, "proc", "nosuid,nodev,noexec");

@@ -36,10 +36,10 @@ export function joinArgv(machine: Machine, network: Network): string[] {
   return [machine.programs.nsenter, "--target", String(network.pid), ...user, "--net"];
 }
 
-/** Variables that lead programs inside to the relay. */
-export function proxyEnv(): Record<string, string> {
+/** Variables that lead programs inside to the relay; `more` is reached without it as well. */
+export function proxyEnv(more: readonly string[] = []): Record<string, string> {
   const proxy = `http://127.0.0.1:${RELAY_PORT}`;
-  const direct = "localhost,127.0.0.1,::1,0.0.0.0";
+  const direct = ["localhost", "127.0.0.1", "::1", "0.0.0.0", ...more].join(",");
   const env: Record<string, string> = {};
   for (const name of ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"]) env[name] = proxy;
   for (const name of ["NO_PROXY", "no_proxy"]) env[name] = direct;
@@ -127,21 +127,8 @@ export class Networks {
       );
     }
     const user = machine.ids === "all" ? [] : USER_NAMESPACE[machine.ids];
-    const script = `${machine.loopback.map(shellQuote).join(" ")} && ` +
-      `{ echo 0 >/proc/sys/net/ipv4/tcp_max_tw_buckets; } 2>/dev/null; exec "$@"`;
-    const argv = [
-      machine.programs.setpriv,
-      "--pdeathsig",
-      "KILL",
-      machine.programs.unshare,
-      ...user,
-      "--net",
-      "/bin/sh",
-      "-c",
-      script,
-      "gym-harbor",
-      ...selfArgv(["relay", String(RELAY_PORT), deps.socket]),
-    ];
+    const made = [machine.programs.unshare, ...user, "--net"];
+    const argv = [machine.programs.setpriv, "--pdeathsig", "KILL", ...made, ...relayWords(machine, deps.socket)];
     const started = await deps.runner.start(argv, { env: { ...relayEnv(), PATH } });
     const held: Held = { pid: started.pid, started, gone: false };
     this.#all.add(held);
@@ -149,33 +136,46 @@ export class Networks {
       held.gone = true;
       this.#all.delete(held);
     });
-    let said = "";
-    started.stderr.on("data", (chunk) => (said = (said + chunk).slice(-2000)));
-    const ready = new Promise<boolean>((resolve) => {
-      let out = "";
-      started.stdout.on("data", (chunk) => {
-        out += chunk;
-        if (out.includes("ready")) resolve(true);
-      });
-      started.ended.then(() => resolve(false));
-      setTimeout(() => resolve(false), START_MS).unref();
-    });
-    if (!(await ready)) {
+    try {
+      await relayReady(started);
+    } catch (error) {
       this.#end(held);
-      throw new HarborError(
-        "sandbox.failed",
-        `Cannot start the relay of a public sandbox: ${said.trim() || "no answer"}`,
-        {
-          hint: "gym-harbor doctor tries it; ++sandbox.host.network=host shares this machine's network instead",
-        },
-      );
+      throw error;
     }
     return held;
   }
 }
 
+/** A script for a new network namespace that brings `lo` up and becomes the relay to `socket`. */
+export function relayWords({ loopback }: Machine, socket: string): string[] {
+  const script = `${loopback!.map(shellQuote).join(" ")} && ` +
+    `{ echo 0 >/proc/sys/net/ipv4/tcp_max_tw_buckets; } 2>/dev/null; exec "$@"`;
+  return ["/bin/sh", "-c", script, "gym-harbor", ...selfArgv(["relay", String(RELAY_PORT), socket])];
+}
+
+/** Resolves when a relay listens. Throws "sandbox.failed". */
+export async function relayReady(started: Started): Promise<void> {
+  let said = "";
+  started.stderr.on("data", (chunk) => (said = (said + chunk).slice(-2000)));
+  const ready = await new Promise<boolean>((resolve) => {
+    let out = "";
+    started.stdout.on("data", (chunk) => {
+      out += chunk;
+      if (out.includes("ready")) resolve(true);
+    });
+    started.ended.then(() => resolve(false));
+    setTimeout(() => resolve(false), START_MS).unref();
+  });
+  if (ready) return;
+  throw new HarborError(
+    "sandbox.failed",
+    `Cannot start the relay of a public sandbox: ${said.trim() || "no answer"}`,
+    { hint: "gym-harbor doctor tries it; ++sandbox.host.network=host shares this machine's network instead" },
+  );
+}
+
 /** From source the runtime needs its cache folders; the compiled file needs nothing. */
-function relayEnv(): Record<string, string> {
+export function relayEnv(): Record<string, string> {
   const env: Record<string, string> = {};
   for (const name of ["HOME", "DENO_DIR", "XDG_CACHE_HOME"]) {
     const value = process.env[name];

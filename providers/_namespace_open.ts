@@ -8,10 +8,10 @@ import { startTime } from "../lib/sandbox/owner.ts";
 import type { Network, ProviderName, SandboxSpec } from "../lib/sandbox/provider.ts";
 import { groupName, type Groups, makeGroups, removeGroups } from "./_namespace_limits.ts";
 import { type Machine, PATH, USER_NAMESPACE } from "./_namespace_machine.ts";
-import { joinArgv, type Network as HeldNetwork, type Networks } from "./_namespace_networks.ts";
+import { joinArgv, type Network as HeldNetwork } from "./_namespace_networks.ts";
 import { NamespaceSandbox } from "./_namespace_sandbox.ts";
 import { note } from "./_namespace_state.ts";
-import { type Entry, initProgram } from "./_namespace_init.ts";
+import { type Confined, type Entry, initProgram } from "./_namespace_init.ts";
 import type { MountPlan, Storage } from "./_namespace_mounts.ts";
 import { Session } from "./_namespace_session.ts";
 import type { Tools } from "./_namespace_tools.ts";
@@ -46,13 +46,23 @@ export interface Household {
   discard(base: string): Promise<void>;
 }
 
+/** Lends network namespaces. */
+export interface Lender {
+  take(): Promise<HeldNetwork>;
+  give(network: HeldNetwork): void;
+}
+
 export interface OpenRequest {
   provider: ProviderName;
   spec: SandboxSpec;
   machine: Machine;
   rootfs: Rootfs;
   network: Network;
-  networks: Networks | undefined;
+  /** Lends it a network; undefined where it makes its own or shares this machine's. */
+  lender: Lender | undefined;
+  /** Names besides this machine's own that are reached without the proxy. */
+  direct?: readonly string[];
+  confined?: Confined;
   /** Folder of this sandbox on this machine, empty. */
   base: string;
   household: Household;
@@ -67,7 +77,7 @@ const PIPES = Array.from({ length: 8 }, (_, at) => ({ stdout: `${at}o`, stderr: 
 /** Starts a sandbox. Leaves nothing behind when it throws "sandbox.failed". */
 export async function openSandbox(request: OpenRequest, signal: AbortSignal): Promise<NamespaceSandbox> {
   const { spec, base, runner } = request;
-  const held = request.network === "public" ? await request.networks!.take() : undefined;
+  const held = await request.lender?.take();
   const known = request.household.controls.pop();
   const control = known ?? request.household.makeControl();
   const groups = makeGroups(groupName(spec.owner, basename(base)), spec.limits, request.maxProcesses);
@@ -94,7 +104,7 @@ export async function openSandbox(request: OpenRequest, signal: AbortSignal): Pr
     started?.kill("SIGKILL");
     await started?.ended;
     await removeGroups(groups.folders, request.clock);
-    if (held !== undefined) request.networks!.give(held);
+    if (held !== undefined) request.lender!.give(held);
     await request.household.discard(base);
     throw error;
   }
@@ -107,7 +117,7 @@ function startArgv(
   groups: Groups,
 ): string[] {
   const { machine, spec, base, rootfs } = request;
-  const own = request.network === "no-network";
+  const own = request.network === "no-network" && held === undefined;
   const init = initProgram({
     base,
     tools: rootfs.tools,
@@ -118,6 +128,7 @@ function startArgv(
       memory: spec.limits.storageMb === undefined ? {} : { sizeKb: spec.limits.storageMb * 1024 },
     }),
     sharedNetwork: request.network === "host",
+    ...(request.confined !== undefined && { confined: request.confined }),
     ...(spec.limits.cpus !== undefined && !groups.holds.cpu && { cpuList: pickCpus(spec.limits.cpus) }),
     ...(!groups.holds.pids && { maxProcesses: request.maxProcesses }),
     ownUserNamespace: machine.mode === "user",
@@ -196,6 +207,7 @@ async function connect(
         clock: request.clock,
         control,
         tools: request.rootfs.tools,
+        ...(request.confined !== undefined && { capDrop: request.confined.capDrop }),
         init,
       });
       session.adopt(PIPES);

@@ -216,7 +216,13 @@ export class NamespaceSandbox implements Sandbox {
     }
   }
 
-  async spawn(command: Omit<Command, "unpack" | "collect" | "before" | "deadlineMs">): Promise<Running> {
+  /** `onOutput` sees both streams as they arrive, `onStart` the first process as this machine counts it. */
+  async spawn(
+    command: Omit<Command, "unpack" | "collect" | "before" | "deadlineMs"> & {
+      onOutput?: (chunk: Uint8Array) => void;
+      onStart?: (pid: number) => void;
+    },
+  ): Promise<Running> {
     const account = this.#userOf(command.user);
     const stop = new AbortController();
     const output = new HeadTail(command.keepBytes ?? 1024 * 1024);
@@ -229,7 +235,8 @@ export class NamespaceSandbox implements Sandbox {
       purpose: command.purpose,
       deadlineMs: Infinity,
       keepBytes: 0,
-      onOutput: (chunk) => output.push(chunk),
+      onOutput: command.onOutput ?? ((chunk) => output.push(chunk)),
+      ...(command.onStart !== undefined && { onStart: command.onStart }),
     }, stop.signal).then((result) => (exitCode = result.exitCode), () => (exitCode = 137)).then(() => ({
       exitCode: exitCode!,
     }));
@@ -341,6 +348,11 @@ export class NamespaceSandbox implements Sandbox {
     return layer;
   }
 
+  /** Whether it is gone, for whatever reason. */
+  get lostNow(): boolean {
+    return this.session.lost !== undefined;
+  }
+
   get owner(): Owner {
     return this.request.spec.owner;
   }
@@ -357,7 +369,7 @@ export class NamespaceSandbox implements Sandbox {
   async #close(): Promise<void> {
     await this.#end();
     this.session.close();
-    if (this.held !== undefined) this.request.networks!.give(this.held);
+    if (this.held !== undefined) this.request.lender!.give(this.held);
     await removeGroups(this.groups.folders, this.request.clock);
     if (this.session.idle) this.request.household.controls.push(this.control);
     await this.request.household.discard(this.request.base);
@@ -450,7 +462,7 @@ head -c ${maxBytes + 1} <"$GYM_PATH"`;
     const env: Record<string, string> = {
       PATH,
       HOME: (account ?? this.#lookUp("root"))?.home ?? "/",
-      ...(this.request.network === "public" && proxyEnv()),
+      ...(this.request.network === "public" && proxyEnv(this.request.direct)),
       ...spec.image.env,
       ...spec.env,
       ...more,

@@ -37,6 +37,8 @@ export interface SessionCommand {
   keepBytes: number;
   /** Sees output as it arrives. */
   onOutput?: (chunk: Uint8Array, stream: "stdout" | "stderr") => void;
+  /** Is told its first process as this machine counts it. */
+  onStart?: (pid: number) => void;
 }
 
 export interface SessionResult {
@@ -60,6 +62,7 @@ interface Running {
   failure: string | undefined;
   openPipes: number;
   changed: () => void;
+  started?: (pid: number | undefined) => void;
 }
 
 export interface SessionDeps {
@@ -68,6 +71,8 @@ export interface SessionDeps {
   /** The control folder on this machine. */
   control: string;
   tools: Tools;
+  /** Capabilities that every command gives up besides. */
+  capDrop?: readonly string[];
   /** PID 1 of the sandbox as this machine counts it. */
   init: number;
 }
@@ -95,8 +100,10 @@ export class Session {
       const [kind, id = "", value = ""] = line.split(" ");
       const one = this.#running.get(id);
       if (one === undefined) continue;
-      if (kind === "S") one.innerPid = Number(value);
-      else if (kind === "X") one.status = Number(value);
+      if (kind === "S") {
+        one.innerPid = Number(value);
+        one.started?.(hostPid(this.deps.init, one.innerPid));
+      } else if (kind === "X") one.status = Number(value);
       else if (kind === "F") one.failure = value;
       one.changed();
     }
@@ -131,6 +138,7 @@ export class Session {
       cwd: command.cwd,
       account: command.account,
       tools: this.deps.tools,
+      ...(this.deps.capDrop !== undefined && { capDrop: this.deps.capDrop }),
       ...pair,
     });
     const path = join(this.deps.control, id);
@@ -142,6 +150,9 @@ export class Session {
       failure: undefined,
       openPipes: 2,
       changed: () => {},
+      ...(command.onStart !== undefined && {
+        started: (pid: number | undefined) => pid !== undefined && command.onStart!(pid),
+      }),
     };
     const out = new HeadTail(command.keepBytes);
     const err = new HeadTail(command.keepBytes);

@@ -8,15 +8,17 @@
  * Options (`sandbox.namespace.…`): `network=host` shares this machine's network; `storage=disk|memory` fixes where
  * writes go, which is otherwise found out by trying; `pids_limit=N` bounds the processes of one sandbox (4096).
  */
-import { existsSync, mkdirSync } from "node:fs";
+import { existsSync, lstatSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
 import type { Emit } from "../lib/events.ts";
 import { Shared } from "../lib/runtime/pool.ts";
+import type { Group, GroupSpec } from "../lib/sandbox/group.ts";
 import type {
   Diagnosis,
   ImageNeed,
   Leftover,
   LocalImage,
+  Missing,
   Network,
   OwnerFilter,
   PreparedImage,
@@ -34,8 +36,19 @@ import { layerTrees, type Trees } from "../lib/unpack/trees.ts";
 import { type Place, placeFacts, placeNotes } from "./_layers_diagnose.ts";
 import { findImage, type Found } from "./_layers_find.ts";
 import { type LayersImage, localImage, preparedFrom } from "./_layers_image.ts";
-import { layersRootfs, type LayerStack, makeLayerSkeleton, makeToolsRoot, stackLayers } from "./_layers_layout.ts";
+import {
+  layersRootfs,
+  type LayerStack,
+  makeLayerSkeleton,
+  makeToolsRoot,
+  stackLayers,
+  treesOf,
+} from "./_layers_layout.ts";
+import { resolveInTrees } from "./_layers_mounts.ts";
+import { type MemberOpening, openGroup } from "./_layers_group.ts";
 import { type PackedLayer, packLayer } from "./_layers_pack.ts";
+import { noBridge } from "./_namespace_bridge.ts";
+import { failUnlessDone } from "./_build_steps.ts";
 import { Boxes } from "./_namespace_boxes.ts";
 import { diagnoseNamespaces, storageNotes, trialSpec } from "./_namespace_diagnose.ts";
 import { MAX_PROCESSES } from "./_namespace_limits.ts";
@@ -158,6 +171,42 @@ export class NamespaceProvider implements SandboxProvider {
     return await this.#openBox(spec, [], signal);
   }
 
+  readonly groupLacks = ["cap_add", "gpus", "read_only"] as const;
+
+  async openGroup(spec: GroupSpec, signal: AbortSignal): Promise<Group> {
+    const { runner, clock } = this.deps;
+    return await openGroup(
+      {
+        boxes: this.#boxes,
+        runner,
+        clock,
+        open: (member, opening, asking) => this.#openBox(member, [], asking, opening),
+        fill: (image, target, volume, asking) => this.#fill(image, target, volume, asking),
+      },
+      { ...spec, network: this.#networkOf(spec.network) },
+      signal,
+    );
+  }
+
+  async noGroups(): Promise<Missing | undefined> {
+    const machine = await this.#boxes.machine();
+    const { runner } = this.deps;
+    return await (this.#shared.get("groups", () => noBridge({ runner, machine })) as Promise<Missing | undefined>);
+  }
+
+  /** What an image has at a path, copied into a folder of this machine with owners and all. */
+  async #fill(image: PreparedImage, target: string, volume: string, signal: AbortSignal): Promise<void> {
+    const { stack } = image.handle as LayersImage;
+    const path = resolveInTrees(treesOf(stack), target);
+    if (!treesOf(stack).some((tree) => isFolderAt(join(tree, path)))) return;
+    const mounts = [{ kind: "bind" as const, source: volume, target: VOLUME, readOnly: false }];
+    const member = { hostname: "gym-harbor", hosts: [], mounts };
+    const spec = { ...trialSpec(image, "no-network", ":"), episode: "volume", env: {}, workdir: "/", user: "root" };
+    await using box = await this.#openBox(spec, [], signal, { member });
+    const done = await box.tool("cp", ["-a", "--", `${path}/.`, VOLUME], FILL_MS, signal);
+    failUnlessDone(done, `Cannot fill a volume from ${image.reference}:${target}`);
+  }
+
   /** An image by name with its trees, topmost first, for a build on it. Throws "image.failed". */
   async base(reference: string, signal: AbortSignal, emit: Emit): Promise<{ stored: StoredImage; trees: string[] }> {
     const source = { kind: "named", reference } as const;
@@ -187,17 +236,22 @@ export class NamespaceProvider implements SandboxProvider {
     return await packLayer(upper, to, { runner: this.deps.runner, inside, etcMode: stack.etcMode }, signal);
   }
 
-  async #openBox(spec: SandboxSpec, others: readonly LayerStack[], signal: AbortSignal): Promise<NamespaceSandbox> {
+  async #openBox(
+    spec: SandboxSpec,
+    others: readonly LayerStack[],
+    signal: AbortSignal,
+    { member, ...opening }: Partial<MemberOpening> = {},
+  ): Promise<NamespaceSandbox> {
     const { stack } = spec.image.handle as LayersImage;
     const machine = await this.#boxes.machine();
     const network = this.#networkOf(spec.network);
     const [skeleton, tools] = await Promise.all([this.#skeleton(), this.#tools()]);
     for (;;) {
       const way = this.#ways.current;
-      const rootfs = layersRootfs({ machine, stack, skeleton, tools, way, network, others });
+      const rootfs = layersRootfs({ machine, stack, skeleton, tools, way, network, others, member });
       try {
         const maxProcesses = this.#options.pids_limit;
-        const box = await this.#boxes.open(spec, { machine, rootfs, network, maxProcesses }, signal);
+        const box = await this.#boxes.open(spec, { machine, rootfs, network, maxProcesses, ...opening }, signal);
         this.#ways.prove();
         return box;
       } catch (error) {
@@ -210,8 +264,8 @@ export class NamespaceProvider implements SandboxProvider {
     return asked === "public" && this.#options.network === "host" ? "host" : asked;
   }
 
-  diagnose(signal: AbortSignal, depth: "quick" | "thorough" = "thorough"): Promise<Diagnosis> {
-    return diagnoseNamespaces(this.deps.runner, signal, depth, {
+  async diagnose(signal: AbortSignal, depth: "quick" | "thorough" = "thorough"): Promise<Diagnosis> {
+    const found = await diagnoseNamespaces(this.deps.runner, signal, depth, {
       name: "namespace",
       machine: () => this.#boxes.machine(),
       open: async (network, setup) =>
@@ -220,6 +274,10 @@ export class NamespaceProvider implements SandboxProvider {
       capabilities: { build: true },
       facts: () => placeFacts(this.#places()),
     });
+    if (depth === "quick" || found.capabilities === null) return found;
+    const lacks = await this.noGroups();
+    const missing = [...(lacks === undefined ? [] : [lacks]), ...found.missing];
+    return { ...found, missing, capabilities: { ...found.capabilities, groups: lacks === undefined } };
   }
 
   /** An image that nothing is known of but its trees; of none it has nothing but what every sandbox has. */
@@ -261,3 +319,9 @@ export class NamespaceProvider implements SandboxProvider {
     return this.#boxes[Symbol.asyncDispose]();
   }
 }
+
+/** Where a volume is seen while it is filled, and how long that may take. */
+const VOLUME = "/.gym-harbor-volume";
+const FILL_MS = 600_000;
+
+const isFolderAt = (path: string): boolean => lstatSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
