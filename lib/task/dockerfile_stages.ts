@@ -37,7 +37,7 @@ export interface Stage {
 /** An instruction with the variables that its words expand against. */
 export interface StageInstruction {
   instruction: Instruction;
-  /** ENV over ARG, before this instruction. */
+  /** What ENV and ARG set before this instruction, the last of them for a name they share, as BuildKit has it. */
   variables: Readonly<Record<string, string>>;
   /** SHELL in effect; undefined: the base image's own. */
   shell?: readonly string[];
@@ -51,8 +51,7 @@ export interface StagedDockerfile {
 }
 
 interface State {
-  env: Record<string, string>;
-  args: Record<string, string>;
+  variables: Record<string, string>;
   shell?: readonly string[];
 }
 
@@ -87,7 +86,7 @@ export function stagesOf(text: string, settings: BuildSettings = {}): StagedDock
       }
       continue;
     }
-    const variables = { ...state.args, ...state.env };
+    const variables = { ...state.variables };
     stages.at(-1)!.instructions.push({
       instruction,
       variables,
@@ -96,18 +95,17 @@ export function stagesOf(text: string, settings: BuildSettings = {}): StagedDock
     switch (instruction.name) {
       case "ARG":
         for (const [name, word] of argPairs(instruction, escape)) {
-          const seen: Readonly<Record<string, string>> = { ...state.args, ...state.env };
           const value = Object.hasOwn(given, name)
             ? given[name]
             : word !== undefined
-            ? expanded(word, seen)
+            ? expanded(word, state.variables)
             : globalArgs[name] ?? platformArgs[name];
-          if (value !== undefined) state.args[name] = value;
+          if (value !== undefined) state.variables[name] = value;
         }
         break;
       case "ENV":
         for (const [name, word] of envPairs(instruction, escape)) {
-          state.env[expanded(name, variables)] = expanded(word, variables);
+          state.variables[expanded(name, variables)] = expanded(word, variables);
         }
         break;
       case "SHELL":
@@ -212,10 +210,10 @@ function baseOf(
 function begin(base: StageBase, ends: readonly State[], { baseEnv }: BuildSettings): State {
   if (base.kind === "stage") {
     const from = ends[base.index]!;
-    return { env: { ...from.env }, args: { ...from.args }, ...(from.shell && { shell: from.shell }) };
+    return { variables: { ...from.variables }, ...(from.shell && { shell: from.shell }) };
   }
   const env = base.kind === "image" ? baseEnv?.(base.reference) : undefined;
-  return { env: { ...env }, args: {} };
+  return { variables: { ...env } };
 }
 
 /** A word that cannot be expanded stays as it is: its builder says why. */

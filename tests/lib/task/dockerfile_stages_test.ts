@@ -33,7 +33,7 @@ test("a target leaves out what comes after it", () => {
   assert.deepEqual(baseImages(text, { target: "0" }), ["a"]);
 });
 
-test("E4: an instruction sees the ARG and ENV of its stage, given values first, and ENV over ARG", () => {
+test("E4: an instruction sees the ARG and ENV of its stage, given values first, the last one set", () => {
   const seen = (text: string, args: Record<string, string> = {}) =>
     stagesOf(`${text}\nRUN look\n`, {
       args,
@@ -48,7 +48,8 @@ test("E4: an instruction sees the ARG and ENV of its stage, given values first, 
     ["ARG FOO=header\nFROM busybox\nARG FOO=stage", { FOO: "given", OTHER: "x" }, { FOO: "given" }],
     ["ARG V=1\nFROM a", { V: "2" }, {}],
     ["FROM a\nARG A=1\nENV A=2 B=$A", {}, { A: "2", B: "1" }],
-    ["FROM a\nENV A=2\nARG A=1", { A: "9" }, { A: "2" }],
+    ["FROM a\nENV A=2\nARG A=1", { A: "9" }, { A: "9" }],
+    ["FROM a\nENV A=2\nARG A", {}, { A: "2" }],
     ["FROM a AS x\nARG P=1\nENV Q=2\nFROM x", {}, { P: "1", Q: "2" }],
     ["FROM base\nENV PATH=/x:$PATH", {}, { PATH: "/x:/bin", LANG: "C" }],
     ['FROM a\nENV A 1  2 \nENV B="x y" C=z', {}, { A: "1  2", B: "x y", C: "z" }],
