@@ -41,6 +41,7 @@ export class OciProvider implements SandboxProvider {
   readonly name;
   readonly #options: EngineOptions;
   readonly #images = new Shared<PreparedImage>();
+  readonly #networks = new Gate(1);
   readonly #sandboxDeps: SandboxDeps;
   readonly #namedDeps: Omit<NamedDeps, "storePlatform">;
 
@@ -166,6 +167,7 @@ export class OciProvider implements SandboxProvider {
         facts,
         options: this.#options,
         offline: this.#namedDeps.offline,
+        networks: this.#networks,
         open: (box, member, name, aborted) => this.#open(box, member, name, aborted),
       },
       spec,

@@ -4,6 +4,7 @@
  */
 import { existsSync, mkdirSync } from "node:fs";
 import { HarborError } from "../lib/errors.ts";
+import type { Gate } from "../lib/runtime/pool.ts";
 import { randomWord } from "../lib/runtime/random.ts";
 import { decisiveLine, engineFailure } from "../lib/sandbox/failure.ts";
 import type { Group, GroupSpec, MemberSpec, Service, ServiceSpec } from "../lib/sandbox/group.ts";
@@ -36,6 +37,8 @@ export interface GroupDeps extends SandboxDeps {
   facts: EngineFacts;
   options: EngineOptions;
   offline: boolean;
+  /** One network at a time within this process; the lock between processes is polled, and slower. */
+  networks: Gate;
   /** Opens an ordinary sandbox with these flags instead of its network. */
   open(spec: SandboxSpec, member: readonly string[], name: string, signal: AbortSignal): Promise<OciSandbox>;
 }
@@ -84,7 +87,9 @@ class OciGroup implements Group {
     const network = { name: this.#name, labels: this.#labels, internal, nameServer };
     const members = Math.max(spec.members.length, 1);
     this.#attachment = { ...network, network: this.#name, subnet: "", members: spec.members };
-    const subnet = await makeNetwork(deps, { ...network, members }, options.subnetPool, signal);
+    const subnet = await deps.networks.hold(() =>
+      makeNetwork(deps, { ...network, members }, options.subnetPool, signal)
+    );
     this.#attachment = { ...this.#attachment, subnet };
     for (const volume of spec.volumes) {
       const name = this.#volume(volume);

@@ -35,7 +35,7 @@ export async function loadImage(
   if ((await missing(deps, image, wanted, signal)).length === 0) return;
   const what = `load-${image.config.digest.slice("sha256:".length, "sha256:".length + 32)}`;
   const doing = `loads ${wanted[0]}`;
-  using _lock = await engineLock(deps, what, { waitMs: LOAD_MS, signal, emit: deps.emit, doing });
+  using _lock = await engineLock(deps, what, { waitMs: LOAD_MS, signal, doing });
   const absent = await missing(deps, image, wanted, signal);
   if (absent.length === 0) return;
   const known = await inspectImage(deps, image.config.digest.replace("sha256:", idPrefix(deps)), signal);

@@ -2,17 +2,15 @@
  * Networks and volumes of groups. A network is made with a subnet of ours, one at a time on this machine, since engines
  * race there (F5).
  */
-import { mkdirSync, readFileSync } from "node:fs";
-import { join } from "node:path";
+import { readFileSync } from "node:fs";
 import { HarborError } from "../lib/errors.ts";
-import { lockFile } from "../lib/files/lock.ts";
 import { randomBelow } from "../lib/runtime/random.ts";
 import type { RunResult } from "../lib/runtime/runner.ts";
 import { decisiveLine, engineFailure } from "../lib/sandbox/failure.ts";
-import { LOCK_SUFFIX, scratchRoot } from "../lib/sandbox/scratch.ts";
 import type { SandboxDeps } from "./_oci_deps.ts";
 import { letMembersTalk } from "./_oci_firewall.ts";
 import { networkArgv, type NetworkRequest, volumeArgv } from "./_oci_group_argv.ts";
+import { engineLock } from "./_oci_lock.ts";
 import { removeThings } from "./_oci_things.ts";
 import { freeSubnets, prefixFor, type Range, routedRanges } from "./_oci_subnets.ts";
 
@@ -35,7 +33,7 @@ export async function makeNetwork(
   signal: AbortSignal,
 ): Promise<string> {
   const { program, runner, env, clock } = deps;
-  using _lock = await networkLock(deps, signal);
+  using _lock = await engineLock(deps, "networks", { waitMs: LOCK_MS, signal, doing: "makes a network" });
   const prefix = prefixFor(request.members);
   const start = randomBelow(pool.range.last - pool.range.first + 1);
   let tried = 0;
@@ -73,18 +71,6 @@ function notMade(engine: string, name: string, { stderr, ended }: RunResult): Ha
   const why = ended === "deadline" ? `no answer within ${ANSWER_MS / 1000} s` : failure?.line ?? decisiveLine(stderr);
   return new HarborError("sandbox.failed", `Cannot make the network ${name}: ${engine} says: ${why}`, {
     hint: "see gym-harbor doctor; gym-harbor sandbox gc removes networks that dead runs left",
-  });
-}
-
-/** One network at a time: beside the runs' folders, for all processes of this user. */
-function networkLock({ env, clock, emit }: SandboxDeps, signal: AbortSignal): Promise<Disposable> {
-  const root = scratchRoot(env);
-  mkdirSync(root, { recursive: true, mode: 0o700 });
-  return lockFile(join(root, `networks${LOCK_SUFFIX}`), {
-    clock,
-    signal,
-    waitMs: LOCK_MS,
-    onWait: (holder) => emit({ kind: "note", text: `waiting for ${holder}, which makes a network` }),
   });
 }
 
