@@ -41,8 +41,8 @@ export function imageSetup(
   emit: Emit,
   bundle?: BundlePlace,
 ): ImageSetup {
-  const platform = bundle && { platform: bundle.index.platform };
-  const builds = buildOptions({ ...platform, ...overrides.builds }, env);
+  const carried = bundle && { platform: bundle.index.platform, force: bundle.index.baked };
+  const builds = buildOptions({ ...carried, ...overrides.builds }, env);
   const offline = isOffline(options, env);
   const { registries } = overrides;
   const ownStore = openStore(storeFolder(env, options.imageStore), { clock });

@@ -4,7 +4,7 @@
  */
 import { once } from "node:events";
 import type { Writable } from "node:stream";
-import { HarborError } from "../lib/errors.ts";
+import { HarborError, isDiskFull } from "../lib/errors.ts";
 import { localAlias } from "../lib/images/alias.ts";
 import { HeadTail } from "../lib/runtime/head_tail.ts";
 import type { RunResult } from "../lib/runtime/runner.ts";
@@ -174,6 +174,7 @@ async function save(
     // Its own end says more than an archive that breaks off because of it.
     return await importArchive(client.stdout, store, options, signal).catch(async (error) => {
       client.kill("SIGKILL");
+      if (isDiskFull(error)) throw error; // of our store: the engine only lost its reader
       const { exitCode, signal: ended } = await client.exited;
       signal.throwIfAborted();
       if (exitCode === 0 || ended !== null) throw error;

@@ -41,6 +41,7 @@ export function bundleOf(request: ExportRequest, plan: EntryPlan, carried: reado
       ),
       empty_folders: sorted(plan, (entry) => entry.kind === "folder" && entry.empty).map(below),
     },
+    baked: request.baked,
     tasks: byKey(tasks.map(({ id, path, folderDigest, digest, images }) => [id, {
       path,
       folder_digest: folderDigest,

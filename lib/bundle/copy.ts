@@ -150,12 +150,14 @@ export function makeFolder(to: string, mode: number): void {
 
 const removeAnything = (path: string): void => rmSync(path, { recursive: true, force: true });
 
-/** HarborError "store.unwritable" for a Node error of writing into a bundle folder; anything else passes. */
+/** HarborError "store.unwritable" for a full disk and a Node error of writing into a bundle folder; any other passes. */
 export function unwritableBundle(folder: string, cause: unknown): unknown {
-  if (cause instanceof HarborError || errno(cause) === undefined) return cause;
-  return new HarborError("store.unwritable", `Cannot write the bundle ${folder}: ${reasonOf(cause)}`, {
+  const full = isDiskFull(cause);
+  if (!full && (cause instanceof HarborError || errno(cause) === undefined)) return cause;
+  const why = full ? "no space left on the disk" : reasonOf(cause);
+  return new HarborError("store.unwritable", `Cannot write the bundle ${folder}: ${why}`, {
     cause,
-    hint: isDiskFull(cause)
+    hint: full
       ? "free some space, then run the same export again: it goes on"
       : "make the folder writable, or name another one with --out",
   });

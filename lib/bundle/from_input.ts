@@ -15,11 +15,9 @@ import { leftOut } from "../target/resolve.ts";
 import type { WantedImage } from "./images.ts";
 import type { ExportRequest, ExportTask } from "./request.ts";
 
-export interface ExportFacts extends Pick<ExportRequest, "out" | "toolVersion" | "platform" | "binary"> {
+export interface ExportFacts extends Pick<ExportRequest, "out" | "toolVersion" | "platform" | "binary" | "baked"> {
   /** As prepare left them. */
   records: Records;
-  /** RUN lines were built into images. */
-  baked: boolean;
 }
 
 export function requestOf(input: RunInput, prepared: Prepared, facts: ExportFacts): ExportRequest {
@@ -44,7 +42,7 @@ export function requestOf(input: RunInput, prepared: Prepared, facts: ExportFact
     });
   const taken = new Set(tasks.map(({ id }) => id));
   const others = [...folderDigests].filter(([id]) => !taken.has(id)).map(([, digest]) => digest);
-  const { records, baked: _, ...rest } = facts;
+  const { records, ...rest } = facts;
   return {
     ...rest,
     dataset: {

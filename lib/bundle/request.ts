@@ -38,6 +38,8 @@ export interface ExportRequest {
     files: Record<string, string>;
   };
   tasks: ExportTask[];
+  /** RUN lines were built into images. */
+  baked: boolean;
   /** Task id → why it cannot run from the bundle. */
   skipped: Record<string, string>;
   /** The compiled program to put inside. */

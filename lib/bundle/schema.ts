@@ -110,6 +110,8 @@ export const Bundle = z.strictObject({
   /** `os/arch` of every image. */
   platform: z.string(),
   dataset: BundleDataset,
+  /** Its images hold what RUN lines of Dockerfiles do (`--bake`): a run starts those, as with builds.force. */
+  baked: z.boolean(),
   tasks: z.record(z.string(), BundleTask),
   images: z.array(BundleImage),
   /** Lines of tasks that fetch something while they run: these tasks need a network whatever is carried. */

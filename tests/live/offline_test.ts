@@ -87,6 +87,18 @@ needing(
   },
 );
 
+needing(needs, "what is built and baked without an engine is carried like any other image", async () => {
+  using site = new Site("site.example/base:1", { builds: true });
+  await site.fillStore();
+  const building = ["--sandbox", "namespace", "--image-store", site.store, "++builds.tool=namespace"];
+  ok(await runCli(["bundle", "export", site.data, "--out", site.join("bundle"), "--bake", ...building]));
+  const there = site.carry(site.join("bundle"));
+  const run = judged(await site.validate(there, "there", ["--offline"], site.nowhere(there)));
+  const images = Object.fromEntries(run.rows.map((row) => [row._ng_task_id.task_id, row.image]));
+  for (const baked of ["built", "overlay", "pull"]) assert.match(images[baked], /^hb__[0-9a-f]{32}$/, baked);
+  assert.equal(images.prebuilt, "site.example/base:1");
+});
+
 needing(needs, "two exports are equal in every byte, mode and link", async () => {
   using site = await siteWithStore();
   for (const name of ["one", "two"]) ok(await runCli([...exportArgs(site, site.join(name)), "--with-binary"]));

@@ -73,6 +73,7 @@ export class BundleWork implements Disposable {
         overlay: false,
         images: [refsOf(task.image.reference!)],
       })),
+      baked: false,
       skipped: {},
     };
   }
