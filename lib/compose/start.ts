@@ -131,7 +131,8 @@ class Starting {
     const { name, image, limits, argv, stop, healthcheck } = service;
     const member = { ...service.member, mounts: await stageMounts(service.mounts, mounted, join(scratch, name)) };
     if (name === "main") {
-      this.#main = await inTurn(this.deps.gate, this.limit, () => this.group.openMain(main, member, this.limit));
+      const spec: SandboxSpec = member.noNetwork === true ? { ...main, network: "no-network" } : main;
+      this.#main = await inTurn(this.deps.gate, this.limit, () => this.group.openMain(spec, member, this.limit));
       return; // what it runs, and then its health, is begun by the episode
     }
     // What a Dockerfile sets on an image that is started as it is, the engine does not know.

@@ -135,6 +135,61 @@ volumes: {shared: }
     expect: scored,
   },
   {
+    id: "main-network",
+    title: "main shares a sidecar's network, lends its own, or has none",
+    task: task(
+      `services:
+  main: {network_mode: "service:web"}
+  web:
+    image: IMAGE
+    ${SERVE}
+    ${LISTENS}
+`,
+      [`${get("http://localhost:8000/")} | grep -q Directory`],
+    ),
+    expect: scored,
+  },
+  {
+    id: "after-main",
+    title: "services that wait for main, and one that lives on main's network",
+    task: task(
+      `services:
+  web:
+    image: IMAGE
+    depends_on: [main]
+    ${SERVE}
+    ${LISTENS}
+  lent:
+    image: IMAGE
+    network_mode: service:main
+    command: python3 -u -m http.server 8001 --directory /tmp
+    ${opens("http://127.0.0.1:8001/")}
+`,
+      [`${get("http://web:8000/")} | grep -q Directory`, `${get("http://localhost:8001/")} | grep -q Directory`],
+    ),
+    expect: scored,
+  },
+  {
+    id: "main-none",
+    title: "main without a network sees its sidecars' files and nothing of theirs on the network",
+    task: task(
+      `services:
+  main: {network_mode: none, volumes: ["v:/v"]}
+  web:
+    image: IMAGE
+    volumes: ["v:/v"]
+    command: [sh, -c, "echo hi > /v/x; exec python3 -m http.server 8000"]
+    ${LISTENS}
+volumes: {v: }
+`,
+      ["grep -q hi /v/x", `! ${get("http://web:8000/")} 2>/dev/null`],
+    ),
+    expect: (seen) => {
+      scored(seen);
+      assert.equal(seen.row!.sandbox.network, "no-network");
+    },
+  },
+  {
     id: "unhealthy",
     title: "a dependency that never becomes healthy fails the seed with the end of its output",
     task: task(

@@ -100,6 +100,17 @@ test("startGroup() gives a sidecar its argv, and environment above that of every
   );
 });
 
+test("startGroup() opens main without a network where the file gives it none, in a group that has one", async () => {
+  using tree = writeTree({});
+  const { fake, started } = begin({ file: "services: {main: {network_mode: none}, web: {image: x}}" }, tree);
+  await started;
+  assert.deepEqual([fake.opened!.network, fake.main!.spec.network, fake.main!.member.noNetwork], [
+    "public",
+    "no-network",
+    true,
+  ]);
+});
+
 test("startGroup() waits at the end for the health of those nobody waits for", async () => {
   using tree = writeTree({});
   const file = "services:\n  web: {image: x, healthcheck: {test: ask, interval: 1s}}\n";
