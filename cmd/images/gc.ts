@@ -54,7 +54,7 @@ export async function run(options: Options, ctx: Context): Promise<number> {
   const wanted = new Set((await store.list()).flatMap(({ layers }) => layers.map(({ diffId }) => diffId)));
   const trees = await collectTrees(unpackDir, {
     ...facts,
-    wanted,
+    ...(!store.readOnly && { wanted }),
     ...(maxSize !== undefined && { maxBytes: Math.max(0, maxSize - blobBytes) }),
   }, ctx.clock);
   const maxBytes = maxSize === undefined ? undefined : Math.max(0, maxSize - trees.keptBytes);

@@ -63,8 +63,9 @@ export async function run(options: Options, ctx: Context): Promise<number> {
     const unpack = options.unpack ? await unpacker(options, store, ctx) : undefined;
     await pool(referencesIn(references, ctx.cwd), options.concurrency, async (reference) => {
       try {
-        const image = await store.find(reference, platform).then((found) => isLocal(reference) ? found : undefined) ??
-          await pullImage(notLocal(reference), { registry, store, platform }, ctx.signal, view.emit);
+        const here = setup.offline || isLocal(reference) ? await store.find(reference, platform) : undefined;
+        const deps = { registry, store, platform };
+        const image = here ?? await pullImage(notLocal(reference), deps, ctx.signal, view.emit);
         await unpack?.(image);
         const line = { reference, ...imageJson(image), store: store.folder };
         ctx.out(options.json ? JSON.stringify(line) : `${hex(image.config.digest).slice(0, 12)}  ${shownName(image)}`);

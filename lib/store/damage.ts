@@ -14,13 +14,21 @@ export interface BlobPlace {
  * removed, so that the next pull fetches it again.
  */
 export function damaged(digest: string, found: string, { path, readOnly }: BlobPlace): HarborError {
-  if (!readOnly) rmSync(path, { force: true });
   return new HarborError("image.failed", `The blob ${digest} in ${path} is damaged: its bytes are ${found}`, {
-    hint: readOnly
-      ? "the store is read-only: copy that file again from where the store or bundle came from"
+    hint: readOnly || !removed(path)
+      ? "it cannot be replaced here: copy that file again from where the store or bundle came from"
       : "it has been removed; fetch it again: gym-harbor images pull REFERENCE (a local image: images import)",
     details: { digest, found, path },
   });
+}
+
+function removed(path: string): boolean {
+  try {
+    rmSync(path, { force: true });
+    return true;
+  } catch {
+    return false; // another user's store
+  }
 }
 
 /** HarborError "image.failed" for a blob that an image names and that is not there. */

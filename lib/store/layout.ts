@@ -13,7 +13,7 @@ import { ImageFile, platformName, platformOf } from "../images/config.ts";
 import { type Descriptor, MEDIA, type RemoteImage } from "../registry/registry.ts";
 import type { Clock } from "../runtime/clock.ts";
 import { Blobs, type BlobSource, digestOf } from "./blobs.ts";
-import { absentBlob, unwritableStore } from "./damage.ts";
+import { absentBlob, damaged, unwritableStore } from "./damage.ts";
 import {
   digestIn,
   emptyIndex,
@@ -161,6 +161,8 @@ export class LayoutStore implements ImageStore {
     names: string[],
   ): Promise<StoredImage> {
     this.#refuseReadOnly("Cannot add an image");
+    const odd = names.find((name) => name === "" || /\s/.test(name));
+    if (odd !== undefined) throw new HarborError("image.failed", `'${odd}' is no name for an image`);
     const { manifest, manifestBytes, indexDigest } = image;
     const found = digestOf(manifestBytes);
     if (found !== manifest.digest) {
@@ -168,8 +170,8 @@ export class LayoutStore implements ImageStore {
     }
     this.#blobs.put(manifestBytes);
     const content = this.#content({ ...manifest, size: manifestBytes.length });
-    const missing = this.#gaps(content);
-    if (missing.length > 0) throw absentBlob(missing[0]!, this.blobPath(missing[0]!));
+    const [missing] = this.#gaps(content);
+    if (missing !== undefined) throw this.#gap(missing);
     const merged = await this.update((index) =>
       withImage(index, { manifest: content.manifest, indexDigest, platform: content.platform, names }, platformIn)
     );
@@ -291,6 +293,15 @@ export class LayoutStore implements ImageStore {
   #gaps({ manifest, config, layers }: Content): string[] {
     return [manifest, config, ...layers].filter(({ digest, size }) => this.#blobs.size(digest) !== size)
       .map(({ digest }) => digest);
+  }
+
+  /** A file of another length than its image says is in the way of the right one. */
+  #gap(digest: string): HarborError {
+    const size = this.#blobs.size(digest);
+    const path = this.blobPath(digest);
+    return size === undefined
+      ? absentBlob(digest, path)
+      : damaged(digest, `only ${size}`, { path, readOnly: this.readOnly });
   }
 
   #refuseReadOnly(doing: string): void {

@@ -13,6 +13,7 @@ import { heldIds } from "../store/leases.ts";
 import { MARKER, NEW_PREFIX, readMarker, USE_LOCK } from "./trees.ts";
 
 const RECENT_MS = 3_600_000;
+const UNWANTED_MS = 24 * 3_600_000;
 /** A tree on its way out, under a name that nobody asks for. */
 const TRASH_PREFIX = ".gone-";
 
@@ -21,7 +22,7 @@ export interface TreeGcOptions {
   olderThanMs?: number;
   /** The longest unused ones go until all take no more than this. */
   maxBytes?: number;
-  /** Layers that images of the store have; trees of others go. */
+  /** Layers that images of the store have; trees of others go after a day: they may be of another store. */
   wanted?: ReadonlySet<string>;
   dryRun: boolean;
 }
@@ -66,7 +67,8 @@ export function planTreeGc(
     .sort((a, b) => a.usedAtMs - b.usedAtMs);
   const gone = new Set(
     free.filter(({ usedAtMs, diffId }) =>
-      (olderThanMs !== undefined && nowMs - usedAtMs > olderThanMs) || (wanted !== undefined && !wanted.has(diffId))
+      (olderThanMs !== undefined && nowMs - usedAtMs > olderThanMs) ||
+      (wanted !== undefined && !wanted.has(diffId) && nowMs - usedAtMs > UNWANTED_MS)
     ),
   );
   let kept = sum(trees) - sum([...gone]);

@@ -469,6 +469,29 @@ test(
   },
 );
 
+test("E10: on a disk without attributes an image becomes one flat tree", { skip: notRoot }, async () => {
+  using temp = new TempFolder("store");
+  mkdirSync(temp.join("plain"));
+  const mounted = spawnSync("mount", ["-t", "ramfs", "ramfs", temp.join("plain")]);
+  assert.equal(mounted.status, 0);
+  try {
+    const store = testStore(temp.join("store"));
+    const layers = [
+      tar(["file", "d/gone", "x"], ["file", "d/kept", "x"]),
+      tar(["file", "d/.wh.gone"], ["file", "o/.wh..wh..opq"]),
+    ];
+    const image = await putImage(store, makeImage(layers), ["flat:1"]);
+    const deps = { unpackDir: temp.join("plain", "trees"), clock: systemClock, runner };
+    const { folders, notes } = await layerTrees(image, store, "shift:0", deps, never);
+    assert.equal(folders.length, 1);
+    assert.match(notes.join(), /one folder/);
+    assert.deepEqual(readdirSync(join(folders[0]!, "d")), ["kept"]);
+    assert.deepEqual((await layerTrees(image, store, "shift:0", deps, never)).folders, folders);
+  } finally {
+    execFileSync("umount", [temp.join("plain")]);
+  }
+});
+
 test("a store on read-only media can be used", { skip: notRoot }, async () => {
   using temp = new TempFolder("store");
   await putImage(testStore(temp.join("store")), makeImage([tar(["file", "a", "x"])]), ["ro:1"]);

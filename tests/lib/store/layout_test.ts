@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
 import { bytesOf, jsonBytes, makeImage, putImage, sha256, testStore } from "../../support/images.ts";
 import { TempFolder } from "../../support/tasks.ts";
@@ -147,8 +147,10 @@ test("an image that lacks a blob, or holds a cut-off one, is not found and is a 
   assert.equal(await store.find("debian:12", "linux/amd64"), undefined);
   assert.deepEqual(await store.list(), []);
   assert.match((await store.faults())[0]!.reason, new RegExp(layer.digest));
-  rmSync(store.blobPath(layer.digest));
-  await assert.rejects(store.add(DEBIAN, ["again"]), new RegExp(layer.digest));
+  await assert.rejects(store.add(DEBIAN, ["again"]), new RegExp(`${layer.digest}.* is damaged: its bytes are only 5`));
+  await assert.rejects(store.add(DEBIAN, ["again"]), new RegExp(`${layer.digest} is missing`));
+  await putImage(store, DEBIAN, ["again"]);
+  await assert.rejects(store.add(DEBIAN, ["two names"]), /'two names' is no name/);
 });
 
 test("an index that is no index is refused by its path", async () => {
