@@ -23,10 +23,13 @@ import {
 import { open } from "node:fs/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
+import { digestOf } from "../images/digest.ts";
 import { errno, HarborError, messageOf } from "../errors.ts";
 import { lockFile } from "../files/lock.ts";
 import type { Clock } from "../runtime/clock.ts";
 import { absentBlob, damaged, unwritableStore } from "./damage.ts";
+
+export { digestOf };
 
 /** A blob is waited for as long as another process works on it. */
 const FETCH_WAIT_MS = 12 * 3_600_000;
@@ -299,8 +302,6 @@ function writeWhole(path: string, bytes: Uint8Array): void {
     closeSync(file);
   }
 }
-
-export const digestOf = (bytes: Uint8Array): string => `sha256:${createHash("sha256").update(bytes).digest("hex")}`;
 
 /** Digest of a file of any size, read in pieces. Throws the Node error of a file that cannot be read. */
 export async function digestOfFile(path: string, signal?: AbortSignal): Promise<string> {
