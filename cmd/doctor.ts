@@ -5,6 +5,7 @@ import { EXIT } from "../lib/errors.ts";
 import { localLogins, loginHosts } from "../lib/registry/credential_files.ts";
 import { type Reach, reachAll } from "../lib/registry/reach.ts";
 import type { RegistrySettings } from "../lib/registry/settings.ts";
+import { systemFetch } from "../lib/runtime/fetch.ts";
 import { versionFacts } from "../lib/runtime/version.ts";
 import { machineFacts, machineFindings } from "../lib/sandbox/machine.ts";
 import type { Diagnosis, Missing } from "../lib/sandbox/provider.ts";
@@ -42,7 +43,7 @@ export async function run(
   options: Options,
   ctx: Context,
   lend: Lend = withProviders,
-  ask: typeof fetch = fetch,
+  ask: typeof fetch = systemFetch,
 ): Promise<number> {
   const overrides = parseOverrides(options.overrides, readEnvYaml(ctx.cwd));
   const images = imageSetup(options, overrides, ctx, () => {});

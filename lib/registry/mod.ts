@@ -1,6 +1,7 @@
 /** The registry client of a command, with this user's logins. */
 import type { Emit } from "../events.ts";
 import type { Clock } from "../runtime/clock.ts";
+import { systemFetch } from "../runtime/fetch.ts";
 import type { Runner } from "../runtime/runner.ts";
 import { RegistryClient } from "./client.ts";
 import { localLogins } from "./credential_files.ts";
@@ -23,5 +24,5 @@ export interface OpenRegistry {
 /** Asks nothing and reads no file before the first image is asked for. */
 export function openRegistry({ runner, env, emit, settings = new Map(), ...rest }: OpenRegistry): RegistryClient {
   const credentials = localLogins({ env, runner, emit });
-  return new RegistryClient({ ...rest, emit, settings, credentials, fetch: globalThis.fetch });
+  return new RegistryClient({ ...rest, emit, settings, credentials, fetch: systemFetch });
 }
