@@ -68,6 +68,11 @@ const isTaken = ({ stderr }: RunResult): boolean =>
 
 function notMade(engine: string, name: string, { stderr, ended }: RunResult): HarborError {
   const failure = engineFailure(stderr);
+  if (failure?.kind === "daemon-down" || failure?.kind === "no-permission") {
+    return new HarborError("engine.missing", `${engine} does not answer: ${failure.line}`, {
+      hint: "see gym-harbor doctor",
+    });
+  }
   const why = ended === "deadline" ? `no answer within ${ANSWER_MS / 1000} s` : failure?.line ?? decisiveLine(stderr);
   return new HarborError("sandbox.failed", `Cannot make the network ${name}: ${engine} says: ${why}`, {
     hint: "see gym-harbor doctor; gym-harbor sandbox gc removes networks that dead runs left",

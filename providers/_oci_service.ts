@@ -175,14 +175,15 @@ export class OciService implements Service {
     return command.cwd ?? this.spec.workdir ?? (this.spec.image.workdir || "/");
   }
 
+  /** Nothing where the engine does not tell: its own words are no output of the service. */
   async tail(bytes: number): Promise<string> {
     const kept = new HeadTail(2 * bytes);
-    await this.#log((chunk) => kept.push(chunk), TAIL_LINES);
+    if (await this.#log((chunk) => kept.push(chunk), TAIL_LINES) !== undefined) return "";
     const all = new TextEncoder().encode(kept.text());
     return new TextDecoder().decode(all.subarray(Math.max(0, all.length - bytes)));
   }
 
-  /** What does not fit is left out of the middle, and said there. */
+  /** What does not fit is left out of the middle, and said there. Throws "transfer.failed" where the engine does not tell. */
   async saveLog(path: string, maxBytes: number): Promise<void> {
     const endBytes = Math.min(maxBytes, 1 << 20);
     const end = new HeadTail(endBytes);
@@ -190,12 +191,15 @@ export class OciService implements Service {
     const file = createWriteStream(path, { mode: 0o644 });
     try {
       let written = 0;
-      await this.#log((chunk) => {
+      const fault = await this.#log((chunk) => {
         const part = chunk.subarray(0, Math.max(0, headBytes - written));
         if (part.length > 0) file.write(part);
         written += part.length;
         if (part.length < chunk.length) end.push(chunk.subarray(part.length));
       });
+      if (fault !== undefined) {
+        throw new HarborError("transfer.failed", `The output of service ${this.name} cannot be had: ${fault}`);
+      }
       file.write(end.text());
     } finally {
       file.end();
@@ -203,9 +207,10 @@ export class OciService implements Service {
     }
   }
 
-  async #log(onChunk: (chunk: Uint8Array) => void, lines?: number): Promise<void> {
+  /** Why the engine did not tell; undefined where it did. */
+  async #log(onChunk: (chunk: Uint8Array) => void, lines?: number): Promise<string | undefined> {
     const { program, runner, env, gate } = this.deps;
-    await gate.hold(() =>
+    const told = await gate.hold(() =>
       runner.run(logsArgv(program, this.id, lines), {
         env,
         deadlineMs: LOG_MS,
@@ -214,6 +219,9 @@ export class OciService implements Service {
         onStderr: onChunk,
       })
     );
+    if (told.ended === "exit" && told.exitCode === 0) return undefined;
+    if (told.ended === "deadline") return `no end within ${LOG_MS / 1000} s`;
+    return engineFailure(told.stderr)?.line ?? decisiveLine(told.stderr);
   }
 }
 

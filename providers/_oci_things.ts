@@ -66,9 +66,10 @@ export async function removeThings(
         runner.run(removeThingsArgv(program, kind, [name]), { env, deadlineMs: ANSWER_MS, graceMs: 0 })
       );
       if ((removed.ended === "exit" && removed.exitCode === 0) || isAbsent(removed.stderr)) break;
-      const pause = REMOVAL_PAUSES_MS[attempt];
+      const failure = engineFailure(removed.stderr);
+      const pause = failure?.kind === "daemon-down" ? undefined : REMOVAL_PAUSES_MS[attempt];
       if (pause === undefined) {
-        left.push({ name, reason: engineFailure(removed.stderr)?.line ?? decisiveLine(removed.stderr) });
+        left.push({ name, reason: failure?.line ?? decisiveLine(removed.stderr) });
         break;
       }
       await clock.sleep(pause);

@@ -137,7 +137,7 @@ export function decisiveLine(output: string): string {
 
 /** What podman 4.3 and docker 28 write although nothing is wrong. */
 const NOISE =
-  /Error validating CNI config file|failed to connect to syslog|^DEPRECATED: The legacy builder|Install the buildx component|docs\.docker\.com|^See '?(docker|podman) |^Run '(docker|podman) .*--help'|^time="[^"]*" level=warning/;
+  /Error validating CNI config file|^WARNING: Localhost DNS |failed to connect to syslog|^DEPRECATED: The legacy builder|Install the buildx component|docs\.docker\.com|^See '?(docker|podman) |^Run '(docker|podman) .*--help'|^time="[^"]*" level=warning/;
 
 const plain = (line: string): string =>
   line.replace(/^(docker|podman): /, "").replace(/^Error( response from daemon)?: /i, "").slice(0, 500);
