@@ -52,11 +52,17 @@ test("engine missing: docker that is not installed is named, with what to do", a
   }
 });
 
-test("engine missing: auto names the three ways on", async () => {
+needing(missing("host"), "engine missing: where namespaces are forbidden too, auto names the ways on", async () => {
   using folder = new TempFolder("noauto");
   const task = folder.task("t", {});
-  const result = await runCli(["validate", task], { env: { PATH: pathOf(folder, ["sh"]) }, cwd: folder.path });
-  refuses(result, 3, "engine.missing", /docker/i, /podman/i, /--sandbox host/);
+  const forbid = "for kind in user mnt; do echo 0 > /proc/sys/user/max_${kind}_namespaces; done";
+  const wrap = ["unshare", "--user", "--map-root-user", "/bin/sh", "-c", `${forbid}; exec "$@"`, "sh"];
+  const result = await runCli(["validate", task], {
+    env: { PATH: pathOf(folder, ["sh", "unshare"]) },
+    cwd: folder.path,
+    wrap,
+  });
+  refuses(result, 3, "engine.missing", /docker/i, /podman/i, /namespace/i, /--sandbox host/);
 });
 
 needing(
