@@ -2,28 +2,41 @@
  * Whole public task folders, validated by the compiled program and held against what plain engine commands gave.
  *
  * Needs `GYM_HARBOR_DATA`, the engines, Debian's mirror and PyPI; takes about half an hour with cold images, so it is
- * `deno task test:real` and no part of CI. Narrow it: `REAL_ONLY='*hello*'`, `REAL_SANDBOX=docker,podman,host`,
+ * `deno task test:real` and no part of CI. Narrow it: `REAL_ONLY='*hello*'`, `REAL_SANDBOX=docker,podman,namespace,host`,
  * `REAL_JOBS=2`. The base images (stand-ins made of Debian packages) are made where an engine lacks them, from tarballs
- * kept in `REAL_BASES`.
+ * kept in `REAL_BASES`; `namespace` takes them from a registry that stands for Docker Hub (`REAL_MIRROR=http://…`), and
+ * what that lacks from an engine into its own store (`REAL_STORE`, else a temp folder).
+ *
+ * Last, the tasks that need no network once built go through a bundle: without network, engine, home or a known user
+ * they give the rewards and digests of before (`REAL_SANDBOX=bundle`).
  */
 import assert from "node:assert/strict";
-import { spawnSync } from "node:child_process";
-import { cpSync, existsSync, readFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { chmodSync, cpSync, mkdirSync, readFileSync } from "node:fs";
+import { basename, join } from "node:path";
 import process from "node:process";
 import { after, test } from "node:test";
 import pLimit from "p-limit";
 import picomatch from "picomatch";
-import { looksLikeStackTrace } from "../support/cli.ts";
-import { dataPath, needing, type SandboxName, sandboxTest } from "../support/kit.ts";
+import { looksLikeStackTrace, runCli } from "../support/cli.ts";
+import { dataPath, missing, needing, needsRoot, type SandboxName, sandboxTest } from "../support/kit.ts";
+import { nowhere } from "../support/site.ts";
 import { rowOf, type RunFiles, TempFolder, validate } from "../support/tasks.ts";
-import { type Expected, expectedOf, isSingleShared, type Truth } from "./truth.ts";
+import { basesOf, hasInMirror, importBases, makeBases } from "./bases.ts";
+import { type Expected, expectedOf, isOfOfflineSet, isSingleShared, type Truth } from "./truth.ts";
 
 const ONE_TASK_MS = 20 * 60_000;
 
 const folder = dataPath("real-tasks");
-const results: { sandbox: SandboxName; path: string; expected: string; got: string; ms: number; ok: boolean }[] = [];
+/** A registry that stands for Docker Hub. */
+const MIRROR = process.env.REAL_MIRROR;
+const results: {
+  sandbox: SandboxName | "bundle";
+  path: string;
+  expected: string;
+  got: string;
+  ms: number;
+  ok: boolean;
+}[] = [];
 
 if (folder === undefined) {
   needing("GYM_HARBOR_DATA names no folder with real-tasks/", "real tasks give the scores of the truth", () => {});
@@ -32,38 +45,39 @@ if (folder === undefined) {
     .map((line) => JSON.parse(line) as Truth)
     .filter(isSingleShared)
     .filter((truth) => picomatch(process.env.REAL_ONLY ?? "**", { contains: true })(truth.path));
-  const wanted = (process.env.REAL_SANDBOX ?? "docker,podman,host").split(",") as SandboxName[];
+  const asked = process.env.REAL_SANDBOX ?? "docker,podman,namespace,host,bundle";
+  const wanted = asked.split(",").filter((name) => name !== "bundle") as SandboxName[];
   const output = new TempFolder("real");
   after(() => output[Symbol.dispose]());
+  const store = process.env.REAL_STORE ?? output.join("store");
   const pool = pLimit(Number(process.env.REAL_JOBS ?? 2));
+  // A copy: prepare records images beside the tasks.
+  const copy = (truth: Truth, to: string): string => {
+    cpSync(join(folder, truth.path), to, { recursive: true, verbatimSymlinks: true, preserveTimestamps: true });
+    return to;
+  };
 
   for (const sandbox of wanted) {
     const chosen = truths.filter((truth) => sandbox !== "host" || truth.host_ok === true);
     if (sandbox !== "host") {
-      sandboxTest(sandbox, "the base images are there", () => makeBases(folder, sandbox, chosen));
+      sandboxTest(sandbox, "the base images are there", () => provideBases(sandbox, folder, chosen, store));
     }
     let started: Map<string, Promise<RunFiles>> | undefined;
     // All runs queue at the first test, so that two work at a time while the tests wait for them in order.
     const runOf = (truth: Truth): Promise<RunFiles> => {
-      started ??= new Map(chosen.map((one) => [one.path, pool(() => validateOne(one, sandbox))]));
+      started ??= new Map(chosen.map((one) => [one.path, pool(() => validateOne(one))]));
       return started.get(truth.path)!;
     };
-    // A copy: prepare records images beside the tasks.
-    const copied = (truth: Truth, on: SandboxName): string => {
-      const to = output.join("tasks", on, truth.path);
-      cpSync(join(folder, truth.path), to, { recursive: true, verbatimSymlinks: true, preserveTimestamps: true });
-      return to;
-    };
-    const validateOne = (truth: Truth, on: SandboxName): Promise<RunFiles> =>
+    const validateOne = (truth: Truth): Promise<RunFiles> =>
       validate(
-        copied(truth, on),
-        output.join(`${on}-${truth.path.replaceAll("/", "__")}`, "rollouts.jsonl"),
-        ["--sandbox", on],
+        copy(truth, output.join("tasks", sandbox, truth.path)),
+        output.join(`${sandbox}-${truth.path.replaceAll("/", "__")}`, "rollouts.jsonl"),
+        ["--sandbox", sandbox, ...(sandbox === "namespace" ? storeArgs(store) : [])],
         { timeoutMs: ONE_TASK_MS, env: placeholders(join(folder, truth.path, "task.toml")) },
       );
     for (const truth of chosen) {
       sandboxTest(sandbox, truth.path, async () => {
-        const expected = expectedOf(truth, sandbox);
+        const expected = expectedOf(truth);
         const run = await runOf(truth);
         const got = describeRun(run, truth);
         const entry = { sandbox, path: truth.path, expected: describe(expected), got, ms: run.ms, ok: false };
@@ -73,7 +87,67 @@ if (folder === undefined) {
       });
     }
   }
+  const carried = truths.filter(isOfOfflineSet);
+  if (asked.split(",").includes("bundle") && carried.length > 0) {
+    needing(
+      needsRoot() ?? missing("namespace"),
+      `${carried.length} tasks from a bundle, where there is no network, engine, home or known user, give the same`,
+      async () => {
+        await provideBases("namespace", folder, carried, store);
+        const dataset = output.join("offline");
+        for (const truth of carried) copy(truth, join(dataset, basename(truth.path)));
+        await fromBundle(carried, dataset, store, output);
+      },
+    );
+  }
   after(printTable);
+}
+
+/** Makes or takes what the tasks start from: into the engine, or into our own store beside what the mirror has. */
+async function provideBases(on: SandboxName, folder: string, truths: readonly Truth[], store: string): Promise<void> {
+  const bases = basesOf(folder, truths);
+  if (on === "docker" || on === "podman") return makeBases(on, bases);
+  const engine = missing("docker") === null ? "docker" : "podman";
+  makeBases(engine, bases); // for its builds, too
+  const names: string[] = [];
+  for (const name of bases.keys()) if (MIRROR === undefined || !await hasInMirror(MIRROR, name)) names.push(name);
+  await importBases(engine, names, store);
+}
+
+const storeArgs = (store: string): string[] => [
+  "--image-store",
+  store,
+  ...(MIRROR === undefined ? [] : [`++registries.docker.io.mirrors=[${MIRROR}]`]),
+];
+
+/** Runs `dataset` here and from its bundle where there is nothing, and holds both against the truth and each other. */
+async function fromBundle(truths: readonly Truth[], dataset: string, store: string, output: TempFolder): Promise<void> {
+  const limit = { timeoutMs: truths.length * ONE_TASK_MS };
+  const args = ["--sandbox", "namespace", ...storeArgs(store)];
+  const here = await validate(dataset, output.join("here", "rollouts.jsonl"), args, limit);
+  const bundle = output.join("bundle");
+  const exported = await runCli(["bundle", "export", dataset, "--out", bundle, "--bake", ...args], limit);
+  assert.equal(exported.code, 0, `${exported.stdout}\n${exported.stderr}`);
+  const work = output.join("work");
+  mkdirSync(work);
+  chmodSync(work, 0o777);
+  const there = await validate(
+    bundle,
+    join(work, "there", "rollouts.jsonl"),
+    ["--offline", "--sandbox", "namespace"],
+    { ...nowhere(bundle, work), ...limit },
+  );
+  for (const truth of truths) {
+    const of = (run: RunFiles) => rowOf(run.rows, basename(truth.path));
+    const entry = { sandbox: "bundle" as const, path: truth.path, expected: "1", ms: 0, ok: false };
+    const [online, offline] = [of(here), of(there)];
+    entry.ok = online?.reward === 1 && offline?.reward === 1 && online._ng_digest === offline._ng_digest;
+    results.push({ ...entry, got: `${describeRun(here, truth)} online, ${describeRun(there, truth)} from the bundle` });
+  }
+  const told = `${there.stdout}\n${there.stderr.slice(-5000)}`;
+  const differs = results.filter(({ sandbox, ok }) => sandbox === "bundle" && !ok);
+  assert.deepEqual(differs, [], told);
+  assert.equal(there.summary?.dataset.digest, here.summary?.dataset.digest, told);
 }
 
 /** Fails unless the run's files and exit code say what is expected. */
@@ -142,34 +216,12 @@ function describeRun(run: RunFiles, truth: Truth): string {
   return Object.values(run.skipped)[0]?.slice(0, 60) ?? `nothing, exit ${run.code}`;
 }
 
-/** Makes what the engine lacks of the stand-ins that the FROM lines of `truths` name. */
-function makeBases(folder: string, engine: "docker" | "podman", truths: readonly Truth[]): void {
-  const aliases = new Map<string, string>();
-  for (const truth of truths) {
-    if (truth.base_kind === null || truth.base === null) continue;
-    const dockerfile = join(folder, truth.path, "environment", "Dockerfile");
-    const written = existsSync(dockerfile)
-      ? /^\s*FROM\s+(?:--\S+\s+)*(\S+)/im.exec(readFileSync(dockerfile, "utf8"))?.[1]
-      : truth.base;
-    if (written !== undefined) aliases.set(written, truth.base_kind);
-  }
-  const lacking = [...aliases].filter(([image]) => spawnSync(engine, ["image", "inspect", image]).status !== 0);
-  if (lacking.length === 0) return;
-  const script = dataPath("kit", "make-public-bases.sh");
-  assert.ok(script !== undefined, "GYM_HARBOR_DATA has no kit/make-public-bases.sh");
-  const bases = process.env.REAL_BASES ?? join(tmpdir(), "gym-harbor-bases");
-  const named = lacking.flatMap(([image, kind]) => ["--alias", `${image}=${kind}`]);
-  const kinds = [...new Set(lacking.map(([, kind]) => kind.split("@")[0]!))].join(" ");
-  const made = spawnSync("bash", [script, bases, "--tool", engine, "--only", kinds, ...named], { encoding: "utf8" });
-  assert.equal(made.status, 0, `${script}: ${made.stderr}`);
-}
-
 function printTable(): void {
   const width = Math.max(10, ...results.map((one) => one.path.length));
   const lines = results.map((one) =>
     [
       one.ok ? "ok  " : "FAIL",
-      one.sandbox.padEnd(6),
+      one.sandbox.padEnd(9),
       one.path.padEnd(width),
       `${(one.ms / 1000).toFixed(1)} s`.padStart(8),
       ` expected ${one.expected}; got ${one.got}`,
@@ -189,11 +241,12 @@ test("the truth's expectations cover every kind", () => {
     score: 1,
     nop_reward: null,
     host_ok: true,
+    offline: true,
     features: [],
   };
-  assert.equal(expectedOf(truth, "docker").kind, "scored");
-  assert.equal(expectedOf({ ...truth, score: null }, "docker").kind, "no-reward");
-  assert.equal(expectedOf({ ...truth, build: "fail" }, "docker").kind, "build-fails");
-  assert.equal(expectedOf({ ...truth, features: ["heredoc-RUN"] }, "podman").kind, "build-fails");
-  assert.equal(expectedOf({ ...truth, features: ["heredoc-RUN"] }, "host").kind, "scored");
+  assert.equal(expectedOf(truth).kind, "scored");
+  assert.equal(expectedOf({ ...truth, score: null }).kind, "no-reward");
+  assert.equal(expectedOf({ ...truth, build: "fail" }).kind, "build-fails");
+  assert.equal(expectedOf({ ...truth, features: ["phase-network"] }).kind, "not-built");
+  assert.equal(expectedOf({ ...truth, features: ["heredoc-RUN"] }).kind, "scored");
 });

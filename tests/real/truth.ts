@@ -1,9 +1,7 @@
 /**
  * What a real task must give, by the ground truth that was made with plain engine commands (truth.jsonl beside the task
- * folders). Pure: one row of the truth and a sandbox in, the verdict to expect out.
+ * folders). Pure: one row of the truth in, the verdict to expect out.
  */
-import type { SandboxName } from "../support/kit.ts";
-
 /** One row of truth.jsonl; only what is used here. */
 export interface Truth {
   path: string;
@@ -14,6 +12,8 @@ export interface Truth {
   score: number | null;
   nop_reward: Record<string, number> | null;
   host_ok: boolean | null;
+  /** Once the image is built, solution and tests give the reward without any network. */
+  offline: boolean;
   features: string[];
 }
 
@@ -41,16 +41,19 @@ export function isSingleShared(truth: Truth): boolean {
   return !truth.features.includes("multi-step") && !truth.features.includes("separate-verifier");
 }
 
-/** What validating the task on `sandbox` must give. */
-export function expectedOf(truth: Truth, sandbox: SandboxName): Expected {
+/** Whether the task must be solved where there is no network, once its image is built. */
+export function isOfOfflineSet(truth: Truth): boolean {
+  return truth.offline && truth.score === 1;
+}
+
+/** What validating the task must give, on any sandbox. */
+export function expectedOf(truth: Truth): Expected {
   for (const [feature, name] of Object.entries(NOT_BUILT)) {
     if (truth.features.includes(feature)) return { kind: "not-built", feature: name };
   }
   const otherwise = OTHERWISE[truth.path];
   if (otherwise !== undefined) return otherwise;
   if (truth.build === "fail") return { kind: "build-fails" };
-  // Builders of Debian 12 (buildah 1.28, Docker 20.10's classic builder) do not know RUN <<EOF.
-  if (truth.features.includes("heredoc-RUN") && sandbox !== "host") return { kind: "build-fails" };
   if (truth.score === null) return { kind: "no-reward" };
   return { kind: "scored", reward: truth.score, rewards: truth.reward };
 }

@@ -10,7 +10,7 @@ import process from "node:process";
 import { test } from "node:test";
 import { IMAGE, IMAGE_WITHOUT_BASH } from "./tasks.ts";
 
-export type SandboxName = "docker" | "podman" | "host";
+export type SandboxName = "docker" | "podman" | "namespace" | "host";
 
 /** Folder of vectors, real tasks and kit scripts, laid out like the project's shared data; undefined when not given. */
 export const DATA: string | undefined = process.env.GYM_HARBOR_DATA;
@@ -28,15 +28,15 @@ const answers = new Map<SandboxName, string | null>();
 export function missing(sandbox: SandboxName): string | null {
   let answer = answers.get(sandbox);
   if (answer === undefined) {
-    answer = sandbox === "host" ? missingHost() : missingEngine(sandbox);
+    answer = sandbox === "host" || sandbox === "namespace" ? missingNamespaces(sandbox) : missingEngine(sandbox);
     answers.set(sandbox, answer);
   }
   return answer;
 }
 
-function missingHost(): string | null {
+function missingNamespaces(sandbox: SandboxName): string | null {
   const tried = spawnSync("unshare", ["--user", "--map-root-user", "--mount", "--pid", "--fork", "true"]);
-  return tried.status === 0 ? null : `host: unshare does not work here: ${tried.stderr ?? tried.error}`.trim();
+  return tried.status === 0 ? null : `${sandbox}: unshare does not work here: ${tried.stderr ?? tried.error}`.trim();
 }
 
 function missingEngine(engine: "docker" | "podman"): string | null {
@@ -52,7 +52,9 @@ function missingEngine(engine: "docker" | "podman"): string | null {
 }
 
 /** The sandboxes to test on: `GYM_HARBOR_TEST_SANDBOXES=host,docker` narrows them. */
-export function sandboxes(wanted: readonly SandboxName[] = ["host", "docker", "podman"]): SandboxName[] {
+export function sandboxes<Name extends SandboxName = "host" | "docker" | "podman">(
+  wanted: readonly Name[] = ["host", "docker", "podman"] as Name[],
+): Name[] {
   const only = process.env.GYM_HARBOR_TEST_SANDBOXES?.split(",");
   return wanted.filter((name) => only === undefined || only.includes(name));
 }
@@ -62,7 +64,7 @@ export function sandboxes(wanted: readonly SandboxName[] = ["host", "docker", "p
  * sandbox fails, so that nobody takes an empty run for a good one.
  */
 export function sandboxTest(sandbox: SandboxName, name: string, body: () => void | Promise<void>): void {
-  if (!sandboxes().includes(sandbox)) return;
+  if (sandboxes([sandbox]).length === 0) return;
   needing(missing(sandbox), `${name} [${sandbox}]`, body);
 }
 

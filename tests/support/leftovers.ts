@@ -37,7 +37,7 @@ export class Trace {
   }
 
   containers(): string[] {
-    if (this.sandbox === "host") return [];
+    if (this.sandbox === "host" || this.sandbox === "namespace") return [];
     return this.pids.flatMap((pid) => {
       const listed = spawnSync(this.sandbox, [
         "ps",

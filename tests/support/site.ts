@@ -14,6 +14,16 @@ import { type RunFiles, TempFolder, validate } from "./tasks.ts";
 
 /** An id without an entry in any passwd. */
 const FOREIGN_ID = "345678";
+/** Variables by which a person's session tells where its things are. */
+const OF_A_LOGIN = [
+  "HOME",
+  "XDG_CACHE_HOME",
+  "XDG_RUNTIME_DIR",
+  "XDG_CONFIG_HOME",
+  "DOCKER_HOST",
+  "CONTAINERS_CONF",
+  "USER",
+];
 const ENGINE = /^(?:docker|podman|buildah|nerdctl|containerd|runc|crun|skopeo)/;
 
 const reward = (condition: string): string =>
@@ -71,45 +81,43 @@ export class Site extends TempFolder {
     return there;
   }
 
-  /** How the program is started where there is nothing: `bundle` is read-only, `engines` leaves those on PATH. */
+  /** How the program is started where there is nothing; see nowhere(). */
   nowhere(bundle: string): CliOptions {
-    const script = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"';
-    const user = ["setpriv", "--reuid", FOREIGN_ID, "--regid", FOREIGN_ID, "--clear-groups"];
-    const without = [
-      "HOME",
-      "XDG_CACHE_HOME",
-      "XDG_RUNTIME_DIR",
-      "XDG_CONFIG_HOME",
-      "DOCKER_HOST",
-      "CONTAINERS_CONF",
-      "USER",
-    ];
-    return {
-      cwd: this.join("work"),
-      wrap: ["unshare", "--net", "--mount", "sh", "-c", script, "sh", bundle, ...user],
-      env: {
-        ...Object.fromEntries(without.map((name) => [name, undefined])),
-        PATH: this.#pathWithoutEngines(),
-        TMPDIR: this.join("work"),
-      },
-    };
-  }
-
-  #pathWithoutEngines(): string {
-    const folder = this.join("bin");
-    if (existsSync(folder)) return folder;
-    mkdirSync(folder);
-    for (const from of ["/usr/bin", "/bin", "/usr/sbin", "/sbin"]) {
-      for (const name of readdirSync(from)) {
-        if (!ENGINE.test(name) && !existsSync(join(folder, name))) symlinkSync(join(from, name), join(folder, name));
-      }
-    }
-    return folder;
+    return nowhere(bundle, this.join("work"));
   }
 
   validate(target: string, name: string, args: readonly string[], options: CliOptions = {}): Promise<RunFiles> {
     return validate(target, this.join("work", name, "rollouts.jsonl"), args, options);
   }
+}
+
+/**
+ * How the program is started where there is nothing: no interfaces, no engine, no home, a user id that no machine knows,
+ * `bundle` read-only. `work` is the working and temp folder and must be writable by anyone.
+ */
+export function nowhere(bundle: string, work: string): CliOptions {
+  const script = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"';
+  const user = ["setpriv", "--reuid", FOREIGN_ID, "--regid", FOREIGN_ID, "--clear-groups"];
+  return {
+    cwd: work,
+    wrap: ["unshare", "--net", "--mount", "sh", "-c", script, "sh", bundle, ...user],
+    env: {
+      ...Object.fromEntries(OF_A_LOGIN.map((name) => [name, undefined])),
+      PATH: pathWithoutEngines(join(work, "bin")),
+      TMPDIR: work,
+    },
+  };
+}
+
+function pathWithoutEngines(folder: string): string {
+  if (existsSync(folder)) return folder;
+  mkdirSync(folder);
+  for (const from of ["/usr/bin", "/bin", "/usr/sbin", "/sbin"]) {
+    for (const name of readdirSync(from)) {
+      if (!ENGINE.test(name) && !existsSync(join(folder, name))) symlinkSync(join(from, name), join(folder, name));
+    }
+  }
+  return folder;
 }
 
 /** What must be the same wherever a dataset is run: rewards and digests by task, and the dataset's digest. */
