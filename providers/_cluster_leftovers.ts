@@ -6,7 +6,7 @@ import { decisiveLine } from "../lib/sandbox/failure.ts";
 import { concerns, isAlive } from "../lib/sandbox/owner.ts";
 import type { Leftover, OwnerFilter, ProviderDeps, SweepReport } from "../lib/sandbox/provider.ts";
 import { scratchFolders, scratchRoot } from "../lib/sandbox/scratch.ts";
-import { endNamespace, killNamespace, namespaceOf } from "./_cluster_processes.ts";
+import { endTraces, killTraces, namespaceOf } from "./_cluster_processes.ts";
 import type { ClusterTool } from "./_cluster_tool.ts";
 import { removeGroups, removeGroupsNow } from "./_namespace_limits.ts";
 import { boxesIn, removeBase, removeBaseNow, type SandboxState, stateOf } from "./_namespace_state.ts";
@@ -24,7 +24,7 @@ export class ClusterLeftovers {
     const path = await this.tool.facts(clock.deadline(REMOVE_MS)).then((facts) => facts.path, () => this.tool.name);
     const removed = await runner.run(this.tool.remove(path, state.id), { env, deadlineMs: REMOVE_MS })
       .catch((error) => ({ exitCode: 1, stderr: String(error) }));
-    if (namespace !== undefined) await endNamespace(namespace, clock);
+    await endTraces({ namespace, groups: state.groups }, clock);
     await removeBase(base, { ids: process.getuid?.() === 0 ? "all" : "ranges" }, runner).catch(() => {});
     await removeGroups(state.groups, clock);
     return existsSync(base) ? `${base} could not be removed: ${decisiveLine(removed.stderr)}` : undefined;
@@ -68,7 +68,7 @@ export class ClusterLeftovers {
       } catch {
         // its processes and its folder go all the same
       }
-      for (let round = 0; round < 50 && namespace !== undefined && killNamespace(namespace); round++);
+      for (let round = 0; round < 50 && killTraces({ namespace, groups: state.groups }); round++);
       removeBaseNow(base);
       removeGroupsNow(state.groups);
     }
