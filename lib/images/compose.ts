@@ -1,15 +1,8 @@
 /** The images of a Compose task's services (images §1.3 steps 6 and 7). Pure, save for Dockerfiles that are read. */
 import { type ComposePlan, type ServiceBuild, type ServiceImage, serviceImageName } from "../compose/mod.ts";
 import type { Task } from "../task/task.ts";
-import {
-  type BuildPlan,
-  hasHeredocs,
-  imageName,
-  mainImage,
-  type Origin,
-  type PlanOptions,
-  type TaskImage,
-} from "./plan.ts";
+import { type BuildPlan, imageName, mainImage, type Origin, type PlanOptions, type TaskImage } from "./plan.ts";
+import { usesHeredocs } from "./heredoc.ts";
 
 export const serviceRole = (service: string): string => (service === "main" ? "main" : `service:${service}`);
 
@@ -51,7 +44,7 @@ function buildOf(task: Task, service: string, build: ServiceBuild, { read }: Pla
     place: "environment",
     context,
     dockerfile,
-    heredocs: hasHeredocs("path" in dockerfile ? read(dockerfile.path) ?? "" : dockerfile.inline),
+    heredocs: usesHeredocs("path" in dockerfile ? read(dockerfile.path) ?? "" : dockerfile.inline),
     args,
     target,
     labels,

@@ -5,8 +5,8 @@
  */
 import { networkUses } from "../bundle/network_scan.ts";
 import { HarborError } from "../errors.ts";
+import { usesHeredocs } from "./heredoc.ts";
 import type { ImageNeed, Network } from "../sandbox/provider.ts";
-import { parseDockerfile } from "../task/dockerfile.ts";
 import { type Change, classifyDockerfile } from "../task/dockerfile_mode.ts";
 import type { EnvironmentSettings, NetworkMode, Task } from "../task/task.ts";
 import type { BuildRequest } from "./builder.ts";
@@ -178,16 +178,13 @@ function planOfDockerfile(
     place,
     context: folder,
     dockerfile: { path },
-    heredocs: hasHeredocs(text),
+    heredocs: usesHeredocs(text),
     args: {},
     timeoutSec: environment.build_timeout_sec,
     reason,
     forced,
   };
 }
-
-export const hasHeredocs = (text: string): boolean =>
-  text.includes("<<") && parseDockerfile(text).instructions.some(({ heredocs }) => heredocs.length > 0);
 
 /** What a sandbox on this machine's own root starts from: it applies the Dockerfile itself. */
 export function imageNeedOf(task: Task): ImageNeed {

@@ -169,6 +169,17 @@ const cases: Record<string, (bench: Bench) => Promise<void>> = {
     assert.deepEqual(processes("sleep 4825"), []);
     assert.equal(await builder.has(request.name, soon()), false);
   },
+  "an aborted build leaves no process and no image": async (bench) => {
+    const builder = await bench.builder();
+    const request = bench.request(`FROM ${BASE}\nRUN sleep 48253\n`);
+    const abort = new AbortController();
+    const reason = new HarborError("aborted", "enough");
+    setTimeout(() => abort.abort(reason), 3000);
+    await assert.rejects(builder.build(request, abort.signal, () => {}), (error) => error === reason);
+    await new Promise((later) => setTimeout(later, 500));
+    assert.deepEqual(processes("sleep 48253"), []);
+    assert.equal(await builder.has(request.name, soon()), false);
+  },
   "an image for another platform than was asked for is refused, and its name taken away": async (bench) => {
     const builder = await bench.builder();
     // FROM scratch takes any platform; --platform in the file wins over the flag.
@@ -179,7 +190,7 @@ const cases: Record<string, (bench: Bench) => Promise<void>> = {
     assert.equal(await builder.has(request.name, soon()), false);
   },
   "a push gives the digest under which the registry has it": async (bench) => {
-    await using registry = await startRegistry(join(bench.folder, "registry"));
+    using registry = startRegistry(join(bench.folder, "registry"));
     const name = `${registry.host}/team/hb__${"0".repeat(32)}`;
     const builder = await bench.builder({ repository: `${registry.host}/team` });
     const built = await builder.build(
@@ -199,7 +210,7 @@ const cases: Record<string, (bench: Bench) => Promise<void>> = {
   },
   "a push by somebody whom the registry does not know is refused, and by one it knows is taken": async (bench) => {
     const [user, password] = ["alice", "se:cret"];
-    await using registry = await startRegistry(join(bench.folder, "registry"), { user, password });
+    using registry = startRegistry(join(bench.folder, "registry"), { user, password });
     const name = `${registry.host}/team/hb__${"1".repeat(32)}`;
     const logins = join(bench.folder, "login");
     mkdirSync(logins);
@@ -237,7 +248,7 @@ const cases: Record<string, (bench: Bench) => Promise<void>> = {
   },
   "a base image comes from the mirror that stands before its registry": async (bench) => {
     if (bench.tool === "docker") return; // its daemon's configuration says that
-    await using registry = await startRegistry(join(bench.folder, "registry"));
+    using registry = startRegistry(join(bench.folder, "registry"));
     const base = `gym-harbor-mirrored-${crypto.randomUUID()}`;
     const engine = spawnSync("podman", [
       "push",
