@@ -94,6 +94,10 @@ async function checkSums(
   progress: Progress,
 ): Promise<void> {
   for (const [path, wanted] of sums) {
+    if (path.startsWith("/") || path.split("/").includes("..")) {
+      fault(PLACES.sums, `it names a file outside of the bundle: ${path}`);
+      continue;
+    }
     try {
       if (!lstatSync(join(folder, path)).isFile()) fault(path, "is not a regular file");
       else if (await hashFile(join(folder, path), progress) !== wanted) {

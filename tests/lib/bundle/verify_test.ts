@@ -51,6 +51,10 @@ const damages: Record<string, { do: (out: string) => void; faults: Record<string
     do: (out) => writeFileSync(join(out, "SHA256SUMS"), readFileSync(join(out, "SHA256SUMS"), "utf8").slice(0, -9)),
     faults: { "SHA256SUMS": /line \d+ is not/, "images/oci/oci-layout": /not of this bundle/ },
   },
+  "a sum of a file elsewhere": {
+    do: (out) => writeFileSync(join(out, "SHA256SUMS"), `${"0".repeat(64)}  ../words/dataset.toml\n`, { flag: "a" }),
+    faults: { "SHA256SUMS": /names a file outside of the bundle/ },
+  },
   "a disk without modes and links": {
     do: (out) => {
       chmodSync(join(out, "dataset/words/alpha/tests/run"), 0o644);
