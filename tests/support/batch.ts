@@ -39,7 +39,7 @@ export interface Seen {
 export interface BatchOptions {
   name: string;
   sandboxes?: readonly SandboxName[];
-  args?: readonly string[];
+  args?: (sandbox: SandboxName) => Promise<readonly string[]>;
   cli?: CliOptions;
 }
 
@@ -56,7 +56,7 @@ export function batch(cases: readonly Case[], options: BatchOptions): void {
       return await validate(
         folder.join("data"),
         folder.join("out", "rollouts.jsonl"),
-        ["--sandbox", sandbox, "--concurrency", "2", ...(options.args ?? [])],
+        ["--sandbox", sandbox, "--concurrency", "2", ...(await options.args?.(sandbox) ?? [])],
         { timeoutMs: 600_000, ...options.cli },
       );
     };
