@@ -1,11 +1,11 @@
 /** Each tool asked whether it can build here: its version, its engine, its storage (spec/images-and-sandboxes §4.3). */
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import process from "node:process";
 import { z } from "zod";
 import { HarborError } from "../../lib/errors.ts";
 import type { BuilderOptions } from "../../lib/images/builder.ts";
 import { platformOf } from "../../lib/images/config.ts";
+import { thisUid } from "../../lib/runtime/user.ts";
 import type { Runner, RunResult } from "../../lib/runtime/runner.ts";
 import { decisiveLine, engineFailure } from "../../lib/sandbox/failure.ts";
 import { mend, rootlessFaults } from "../_oci_diagnose.ts";
@@ -61,7 +61,7 @@ async function dockerReady(deps: ReadyDeps, signal: AbortSignal): Promise<Ready>
   if (version?.Client?.APIVersion !== undefined) {
     throw new HarborError("engine.missing", "the docker on PATH is podman", { hint: "name it: ++builds.tool=podman" });
   }
-  if (version?.Server == null) throw silent("docker", told);
+  if (version?.Server == null) throw silent("docker", told, deps.env);
   const { kind, path } = await dockerClient(deps, "docker");
   const info = await ask(deps, "docker", ["info", "--format", "{{.DockerRootDir}}"], signal);
   const storage = info.stdout.trim();
@@ -89,7 +89,7 @@ const PodmanInfo = z.looseObject({
 async function podmanReady(deps: ReadyDeps, signal: AbortSignal): Promise<Ready> {
   const told = await ask(deps, "podman", ["info", "--format", "json"], signal);
   const info = PodmanInfo.safeParse(parsed(told.stdout)).data;
-  if (info === undefined) throw silent("podman", told);
+  if (info === undefined) throw silent("podman", told, deps.env);
   const { host, store } = info;
   return {
     tool: { name: "podman", path: "podman" },
@@ -129,7 +129,7 @@ async function buildahReady(deps: ReadyDeps, signal: AbortSignal): Promise<Ready
       warnings: driverWarnings("buildah", info.store.GraphDriverName),
     };
   }
-  throw silent("buildah", faults.at(-1)!);
+  throw silent("buildah", faults.at(-1)!, env);
 }
 
 const driverWarnings = (tool: string, driver: string): string[] =>
@@ -187,7 +187,7 @@ async function ask(
   }
 }
 
-function silent(name: Tool["name"], told: RunResult): HarborError {
+function silent(name: Tool["name"], told: RunResult, env: Env): HarborError {
   if (told.ended === "deadline") {
     return new HarborError("engine.missing", `${name} did not answer within ${ANSWER_MS / 1000} s`);
   }
@@ -195,7 +195,7 @@ function silent(name: Tool["name"], told: RunResult): HarborError {
   const what = name === "docker"
     ? `docker's engine does not answer: ${failure?.line ?? decisiveLine(told.stderr || told.stdout)}`
     : `${name} cannot use its storage: ${failure?.line ?? decisiveLine(told.stderr || told.stdout)}`;
-  const faults = name !== "docker" && (process.getuid?.() ?? 0) !== 0 ? rootlessFaults(process.env) : [];
+  const faults = name !== "docker" && thisUid() !== 0 ? rootlessFaults(env) : [];
   return new HarborError("engine.missing", [what, ...faults.map((fault) => fault.what)].join("; "), {
     hint: faults[0]?.fix ??
       (failure && name !== "buildah" ? mend(failure, name).fix : "run it by hand to see all that it says"),
