@@ -1,6 +1,6 @@
 /** Dockerfiles built without an engine. What BuildKit makes of the same file was measured with Docker 20.10. */
 import assert from "node:assert/strict";
-import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdirSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
@@ -10,6 +10,7 @@ import type { BuildRequest, BuiltImage } from "../../lib/images/builder.ts";
 import { systemClock } from "../../lib/runtime/clock.ts";
 import { systemRunner } from "../../lib/runtime/runner.ts";
 import { newRunId, thisOwner } from "../../lib/sandbox/owner.ts";
+import { removeWhole } from "../../lib/sandbox/scratch.ts";
 import type { ProviderDeps } from "../../lib/sandbox/provider.ts";
 import { openStore } from "../../lib/store/layout.ts";
 import { importRootfsArchive } from "../../lib/store/rootfs.ts";
@@ -41,7 +42,7 @@ before(async () => {
   await importRootfsArchive(rootfsTar("host"), store, { ...options, names: ["base:host"] }, signal);
   await importRootfsArchive(rootfsTar("busybox"), store, { ...options, names: ["base:busybox"] }, signal);
 });
-after(() => rmSync(folder, { recursive: true, force: true }));
+after(() => removeWhole(folder));
 
 function request(
   dockerfile: string,

@@ -1,7 +1,7 @@
 /** Groups of sandboxes without an engine: what lib/compose takes for granted when it starts the services of a task. */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { networkInterfaces, tmpdir } from "node:os";
 import { join } from "node:path";
@@ -11,6 +11,7 @@ import { systemClock } from "../../lib/runtime/clock.ts";
 import { systemRunner } from "../../lib/runtime/runner.ts";
 import type { Group, MemberSpec, Service, ServiceSpec } from "../../lib/sandbox/group.ts";
 import { newRunId, thisOwner } from "../../lib/sandbox/owner.ts";
+import { removeWhole } from "../../lib/sandbox/scratch.ts";
 import type { Network, PreparedImage, Sandbox } from "../../lib/sandbox/provider.ts";
 import type { NamespaceProvider } from "../../providers/namespace.ts";
 import { folderProvider, needOf, oneId, unpackRootfs } from "../support/layers.ts";
@@ -49,7 +50,7 @@ before(async () => {
 after(async () => {
   await provider.sweep({ run: owner.run, evenAlive: true });
   await provider[Symbol.asyncDispose]();
-  rmSync(folder, { recursive: true, force: true });
+  removeWhole(folder);
 });
 
 const MEMBER: Omit<MemberSpec, "service"> = {

@@ -10,7 +10,6 @@ import {
   mkdirSync,
   mkdtempSync,
   readFileSync,
-  rmSync,
   symlinkSync,
   writeFileSync,
 } from "node:fs";
@@ -23,6 +22,7 @@ import type { ImageConfig } from "../../lib/images/config.ts";
 import { systemClock } from "../../lib/runtime/clock.ts";
 import { systemRunner } from "../../lib/runtime/runner.ts";
 import { newRunId, thisOwner } from "../../lib/sandbox/owner.ts";
+import { removeWhole } from "../../lib/sandbox/scratch.ts";
 import type { ExecResult, Sandbox, SandboxSpec } from "../../lib/sandbox/provider.ts";
 import type { NamespaceProvider } from "../../providers/namespace.ts";
 import { isolationContract } from "../contract/isolation_contract.ts";
@@ -87,7 +87,7 @@ before(async () => {
 after(async () => {
   await box?.[Symbol.asyncDispose]();
   for (const one of providers) await one[Symbol.asyncDispose]();
-  rmSync(folder, { recursive: true, force: true });
+  removeWhole(folder);
 });
 
 isolationContract({

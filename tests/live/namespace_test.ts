@@ -1,14 +1,21 @@
 import { spawnSync } from "node:child_process";
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, readFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
 import { after } from "node:test";
+import { removeWhole } from "../../lib/sandbox/scratch.ts";
+import { systemClock } from "../../lib/runtime/clock.ts";
+import { openStore } from "../../lib/store/layout.ts";
+import { importRootfsArchive } from "../../lib/store/rootfs.ts";
+import { NamespaceProvider } from "../../providers/namespace.ts";
 import { providerContract } from "../contract/provider_contract.ts";
-import { folderProvider, needOf, oneId, unpackRootfs } from "../support/layers.ts";
+import { needOf, oneId } from "../support/layers.ts";
+import { rootfsTar } from "../support/rootfs.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "gh-ns-"));
-after(() => rmSync(folder, { recursive: true, force: true }));
+const store = openStore(join(folder, "store"), { clock: systemClock });
+after(() => removeWhole(folder));
 
 const stateFiles = (): string[] => {
   const found = spawnSync("find", ["/tmp", "-maxdepth", "6", "-name", "sandbox.json", "-path", "*namespace-*"], {
@@ -29,10 +36,14 @@ function processesNaming(word: string): number[] {
 
 for (const kind of ["host", "busybox"] as const) {
   const name = `gym-base:${kind}`;
-  const image = { name, trees: [unpackRootfs(kind, join(folder, kind))] };
+  let imported: Promise<unknown> | undefined;
   providerContract({
     name: `namespace (${kind}) as ${process.getuid?.() === 0 ? "root" : "a plain user"}`,
-    make: (deps) => folderProvider(deps, [image]),
+    async make(deps) {
+      const options = { names: [name], platform: "linux/amd64", runner: deps.runner };
+      await (imported ??= importRootfsArchive(rootfsTar(kind), store, options, AbortSignal.timeout(120_000)));
+      return new NamespaceProvider({ ...deps, store, unpackDir: join(folder, "trees") });
+    },
     need: needOf(name),
     gaps: {
       ...(kind === "busybox" && {

@@ -26,7 +26,11 @@ export const needOf = (reference: string, more: Partial<ImageNeed> = {}): ImageN
 
 /** A provider that knows these images and no others. */
 export function folderProvider(deps: ProviderDeps, images: readonly FolderImage[]): NamespaceProvider {
-  const store = { find: (name: string) => Promise.resolve(storedOf(images.find((image) => image.name === name))) };
+  const store = {
+    folder: deps.scratch,
+    readOnly: true,
+    find: (name: string) => Promise.resolve(storedOf(images.find((image) => image.name === name))),
+  };
   const unpack = ({ names: [name] }: StoredImage) =>
     Promise.resolve({ folders: images.find((image) => image.name === name)!.trees, notes: [] });
   return new NamespaceProvider({ ...deps, store: store as unknown as ImageStore }, unpack);
