@@ -5,14 +5,14 @@
  */
 import { accessSync, closeSync, constants, existsSync, fsyncSync, mkdirSync, openSync, readFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
-import { z } from "zod";
 import { errno, HarborError, messageOf } from "../errors.ts";
 import { writeAtomic } from "../files/atomic.ts";
 import { lockFile } from "../files/lock.ts";
-import { ImageFile, platformName, platformOf } from "../images/config.ts";
+import { platformName, platformOf } from "../images/config.ts";
 import { type Descriptor, MEDIA, type RemoteImage } from "../registry/registry.ts";
 import type { Clock } from "../runtime/clock.ts";
-import { Blobs, type BlobSource, digestOf } from "./blobs.ts";
+import { Blobs, digestOf } from "./blobs.ts";
+import { type Content, readContent } from "./content.ts";
 import { absentBlob, damaged, unwritableStore } from "./damage.ts";
 import {
   digestIn,
@@ -26,6 +26,7 @@ import {
   withImage,
 } from "./index_file.ts";
 import { Leases } from "./leases.ts";
+import type { BlobSource } from "./partial.ts";
 import { noteUse } from "./use.ts";
 import type { ImageStore, StoredImage, StoreFault } from "./store.ts";
 
@@ -64,15 +65,6 @@ function isReadOnlyDisk(path: string): boolean {
     return errno(error) === "EROFS";
   }
 }
-
-const Manifest = z.looseObject({
-  mediaType: z.string().optional(),
-  config: z.looseObject({ mediaType: z.string(), digest: z.string(), size: z.number() }),
-  layers: z.array(z.looseObject({ mediaType: z.string(), digest: z.string(), size: z.number() })),
-});
-
-/** What lies behind an entry of the index, immutable: named by its digest. */
-type Content = Pick<StoredImage, "manifest" | "config" | "layers" | "file" | "platform">;
 
 /** One entry of index.json, resolved as far as that goes. */
 interface Known {
@@ -256,24 +248,11 @@ export class LayoutStore implements ImageStore {
     return open(entry, indexDigestOf(entry), 0);
   }
 
-  #content({ mediaType, digest, size }: Descriptor): Content {
-    const known = this.#contents.get(digest);
+  #content(descriptor: Descriptor): Content {
+    const known = this.#contents.get(descriptor.digest);
     if (known !== undefined) return known;
-    const manifest = parseBlob(Manifest, digest, this.readBlob(digest), "an image manifest");
-    const file = parseBlob(ImageFile, manifest.config.digest, this.readBlob(manifest.config.digest), "a configuration");
-    const { diff_ids } = file.rootfs;
-    if (diff_ids.length !== manifest.layers.length) {
-      const counts = `${manifest.layers.length} layers, its configuration ${diff_ids.length}`;
-      throw new HarborError("image.failed", `The manifest ${digest} has ${counts}`);
-    }
-    const content: Content = {
-      manifest: { mediaType, digest, size },
-      config: plain(manifest.config),
-      layers: manifest.layers.map((layer, index) => ({ ...plain(layer), diffId: diff_ids[index]! })),
-      file,
-      platform: platformOf(file),
-    };
-    this.#contents.set(digest, content);
+    const content = readContent(descriptor, (digest) => this.readBlob(digest));
+    this.#contents.set(descriptor.digest, content);
     return content;
   }
 
@@ -318,8 +297,6 @@ const MAX_DEPTH = 4;
 
 const isIndex = (mediaType: string): boolean => mediaType === MEDIA.ociIndex || mediaType === MEDIA.dockerList;
 
-const plain = ({ mediaType, digest, size }: Descriptor): Descriptor => ({ mediaType, digest, size });
-
 const platformIn = ({ platform }: IndexEntry): string | undefined => platform && platformOf(platform);
 
 const imageOf = ({ names, indexDigest, content }: Known): StoredImage => ({
@@ -327,14 +304,6 @@ const imageOf = ({ names, indexDigest, content }: Known): StoredImage => ({
   ...(indexDigest !== undefined && { indexDigest }),
   ...content,
 });
-
-function parseBlob<S extends z.ZodType>(schema: S, digest: string, bytes: Uint8Array, what: string): z.infer<S> {
-  try {
-    return schema.parse(JSON.parse(new TextDecoder().decode(bytes)));
-  } catch (cause) {
-    throw new HarborError("image.failed", `The blob ${digest} is not ${what}`, { cause, details: { digest } });
-  }
-}
 
 /** The names of the blobs are on disk before the index speaks of them. */
 function syncFolder(folder: string): void {

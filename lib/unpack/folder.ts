@@ -1,5 +1,5 @@
 /** Where unpacked layers lie: asked for, else beside the store, else on a local disk of this machine. */
-import { lstatSync, mkdirSync } from "node:fs";
+import { chmodSync, lstatSync, mkdirSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
 import { HarborError } from "../errors.ts";
 import { spaceAt } from "../files/disk.ts";
@@ -42,7 +42,11 @@ export function makePrivate(folder: string, mode = 0o700): void {
     throw new HarborError("machine.lacks", `Cannot unpack images into ${folder}: ${reasonOf(cause)}`, { cause, hint });
   }
   const found = lstatSync(folder);
-  if (found.isDirectory() && found.uid === thisUid() && (found.mode & 0o022) === 0) return;
+  if (found.isDirectory() && found.uid === thisUid() && (found.mode & 0o022) === 0) {
+    // Below a set-gid folder (shared scratch disks) everything would belong to that folder's group.
+    if ((found.mode & 0o2000) !== 0) chmodSync(folder, found.mode & 0o777);
+    return;
+  }
   throw new HarborError("machine.lacks", `Cannot unpack images into ${folder}: it is not a folder of ours alone`, {
     hint,
   });

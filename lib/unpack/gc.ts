@@ -10,7 +10,7 @@ import type { Clock } from "../runtime/clock.ts";
 import { isAlive } from "../runtime/process_identity.ts";
 import { removeWhole } from "../sandbox/scratch.ts";
 import { heldIds } from "../store/leases.ts";
-import { MARKER, NEW_PREFIX, readMarker, USE_LOCK } from "./trees.ts";
+import { MARKER, NEW_PREFIX, readMarker, USE_LOCK } from "./marker.ts";
 
 const RECENT_MS = 3_600_000;
 const UNWANTED_MS = 24 * 3_600_000;

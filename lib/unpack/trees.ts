@@ -5,20 +5,9 @@
  * A layer's tree serves every image that has the layer. One with whiteouts depends on what lies below it, so its tree
  * serves images with the same layers below. Where the disk cannot hold whiteouts the image becomes one flat tree.
  */
-import {
-  chmodSync,
-  chownSync,
-  existsSync,
-  lstatSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  utimesSync,
-} from "node:fs";
+import { chmodSync, chownSync, existsSync, mkdirSync, readdirSync, renameSync, utimesSync } from "node:fs";
 import { createHash } from "node:crypto";
 import { join } from "node:path";
-import { z } from "zod";
 import { writeAtomic } from "../files/atomic.ts";
 import { lockFile } from "../files/lock.ts";
 import { errno, HarborError, isDiskFull } from "../errors.ts";
@@ -31,33 +20,9 @@ import type { ImageStore, StoredImage } from "../store/store.ts";
 import { makePrivate } from "./folder.ts";
 import type { LowerTree } from "./hidden.ts";
 import type { LayerBlob, Unpacked } from "./layer.ts";
+import { FILES, MARKER, type Marker, markerOf, NEW_PREFIX, readMarker, USE_LOCK } from "./marker.ts";
 import { type OwnerMap, ownerMapText, parseOwnerMap } from "./owners.ts";
 import { unpackWhereNeeded } from "./worker.ts";
-
-/** Folder of the layer's files inside a tree's folder, and the file that says what it is. */
-export const FILES = "t";
-export const MARKER = "layer.json";
-/** Trees that are being made. */
-export const NEW_PREFIX = ".new-";
-/** Taken for moments by whoever begins to use trees, and by a clean-up while it chooses. */
-export const USE_LOCK = "use.lock";
-
-export const Marker = z.looseObject({
-  schema_version: z.literal(1),
-  owner_map: z.string(),
-  /** `layer`, or `flat` for all layers of an image. */
-  kind: z.enum(["layer", "flat"]),
-  /** Of the layer; of the topmost one in a flat tree. */
-  diff_id: z.string(),
-  /** Digest over the diff ids from the lowest layer to this one (OCI image-spec, "ChainID"). */
-  chain_id: z.string(),
-  opaque: z.array(z.string()),
-  entries: z.number(),
-  bytes: z.number(),
-  devices: z.number(),
-  attributes_left_out: z.number(),
-});
-export type Marker = z.infer<typeof Marker>;
 
 export interface TreesDeps {
   /** Absolute (unpackFolder()). */
@@ -263,32 +228,6 @@ const USE_WAIT_MS = 60_000;
 const UNPACK_WAIT_MS = 6 * 3_600_000;
 const FLAT_NOTE =
   "the disk of the unpacked images cannot hold whiteouts: all layers are one folder, and each image its own copy";
-
-/** What a tree's folder says of itself; undefined when it is none, or was made by another version. */
-export function readMarker(folder: string): Marker | undefined {
-  try {
-    return lstatSync(join(folder, FILES)).isDirectory()
-      ? Marker.parse(JSON.parse(readFileSync(join(folder, MARKER), "utf8")))
-      : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
-const markerOf = (
-  made: Unpacked,
-  ownerMap: string,
-  identity: Pick<Marker, "kind" | "diff_id" | "chain_id">,
-): Marker => ({
-  schema_version: 1,
-  owner_map: ownerMap,
-  ...identity,
-  opaque: made.opaque,
-  entries: made.entries,
-  bytes: made.bytes,
-  devices: made.devices,
-  attributes_left_out: made.attributesLeftOut,
-});
 
 function notesOf(trees: readonly Tree[]): string[] {
   const left = trees.reduce((sum, { marker }) => sum + marker.attributes_left_out, 0);

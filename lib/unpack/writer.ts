@@ -8,42 +8,33 @@
  * its system calls.
  */
 import {
-  chmodSync,
-  chownSync,
   closeSync,
   constants,
-  fchmodSync,
-  fchownSync,
-  futimesSync,
-  lchownSync,
   linkSync,
   lstatSync,
-  lutimesSync,
   mkdirSync,
   openSync,
   readdirSync,
   rmSync,
   symlinkSync,
   unlinkSync,
-  utimesSync,
   writeSync,
 } from "node:fs";
 import { Buffer } from "node:buffer";
 import { errno, HarborError } from "../errors.ts";
 import { reasonOf } from "../files/reason.ts";
-import { modeUnder, type OwnerMap, ownerOf } from "./owners.ts";
+import { follow } from "./links.ts";
+import type { OwnerMap } from "./owners.ts";
 import { bytesOfPath, cleanName, nameIn, parentOf, shown, systemPath } from "./paths.ts";
+import { type Facts, settleFile, settleFolder, settleLink } from "./settle.ts";
 import type { TarHeader } from "./tar_header.ts";
 import type { TarSink } from "./tar_reader.ts";
+import { neededWhiteouts, opaqueOf } from "./whiteouts.ts";
 
-const MAX_HOPS = 40;
 const NEW_FILE = constants.O_CREAT | constants.O_EXCL | constants.O_WRONLY | constants.O_NOFOLLOW;
 
-/** What a folder gets at the end, when nothing is made in it any more. */
-type FolderFacts = Pick<TarHeader, "mode" | "uid" | "gid" | "mtime">;
-
 /** What docker and podman give a folder that the layer does not list. */
-const UNLISTED: FolderFacts = { mode: 0o755, uid: 0, gid: 0, mtime: 0 };
+const UNLISTED: Facts = { mode: 0o755, uid: 0, gid: 0, mtime: 0 };
 
 /** What is left to do when all entries are written; paths are real ones, without links among their folders. */
 export interface Extras {
@@ -74,7 +65,7 @@ export class LayerWriter implements TarSink {
   attributesLeftOut = 0;
   #extras: Extras = { whiteouts: [], opaque: [], fifos: [], attributed: new Map(), hardLinks: new Map() };
   /** Folders by real path; "" is the top. In a flat tree also those of the layers before. */
-  #folders = new Map<string, FolderFacts>([["", UNLISTED]]);
+  #folders = new Map<string, Facts>([["", UNLISTED]]);
   /** Symbolic links of this layer by real path. */
   #links = new Map<string, string>();
   /** Everything this layer made, in a flat tree, where not all that is there is its own. */
@@ -111,7 +102,7 @@ export class LayerWriter implements TarSink {
     this.#file = undefined;
     this.#facing(header, () => {
       try {
-        this.#settleFile(fd, header);
+        settleFile(fd, header, this.options.owners);
       } finally {
         closeSync(fd);
       }
@@ -131,16 +122,8 @@ export class LayerWriter implements TarSink {
    */
   finishLayer(below: (path: string) => boolean): Extras {
     const { whiteouts, opaque, fifos, attributed, hardLinks } = this.#extras;
-    const hidden = new Set(whiteouts);
-    // A folder that is hidden and made anew starts empty.
-    const opaqueFolders = new Set([...opaque, ...whiteouts].filter((path) => this.#folders.has(path)));
-    const inOpaque = (path: string): boolean => {
-      for (let at = parentOf(path);; at = parentOf(at)) {
-        if (opaqueFolders.has(at)) return true;
-        if (at === "") return false;
-      }
-    };
-    const kept = [...hidden].filter((path) => !this.#isHere(path) && !inOpaque(path) && below(path));
+    const opaqueFolders = opaqueOf(opaque, whiteouts, (path) => this.#folders.has(path));
+    const kept = neededWhiteouts(whiteouts, opaqueFolders, (path) => this.#isHere(path), below);
     const extras = {
       whiteouts: this.options.flat ? [] : kept,
       opaque: this.options.flat ? [] : [...opaqueFolders],
@@ -158,13 +141,7 @@ export class LayerWriter implements TarSink {
   /** Folders get their owner, mode and time last, deepest first: making entries in them needs the one and changes the other. */
   settleFolders(): void {
     const byDepth = [...this.#folders].sort(([a], [b]) => b.length - a.length);
-    for (const [path, { mode, uid, gid, mtime }] of byDepth) {
-      const at = this.#system(path);
-      const [owner, group] = this.#owner(uid, gid);
-      if (owner !== undefined && (owner !== 0 || group !== 0)) chownSync(at, owner, group!);
-      chmodSync(at, modeUnder(this.options.owners, mode, uid, gid));
-      utimesSync(at, mtime, mtime);
-    }
+    for (const [path, facts] of byDepth) settleFolder(this.#system(path), facts, this.options.owners);
   }
 
   #make(path: string, header: TarHeader): void {
@@ -177,7 +154,7 @@ export class LayerWriter implements TarSink {
       case "2":
         this.#fresh(real, () => symlinkSync(Buffer.from(header.linkname, "latin1"), this.#system(real)));
         this.#links.set(real, header.linkname);
-        return this.#settleLink(real, header);
+        return settleLink(this.#system(real), header, this.options.owners);
       case "1":
         return this.#hardLink(real, header);
       case "3":
@@ -199,22 +176,6 @@ export class LayerWriter implements TarSink {
     this.#fresh(real, () => (fd = openSync(at, NEW_FILE, header.mode & 0o777)));
     this.#file = { fd, header, path: real };
     this.#noteAttributes(real, header);
-  }
-
-  #settleFile(fd: number, { uid, gid, mode, mtime }: TarHeader): void {
-    const [owner, group] = this.#owner(uid, gid);
-    const changed = owner !== undefined && (owner !== 0 || group !== 0);
-    if (changed) fchownSync(fd, owner, group!);
-    // A change of owner takes these bits off, and open() gives none of them.
-    if ((mode & 0o7000) !== 0) fchmodSync(fd, modeUnder(this.options.owners, mode, uid, gid));
-    futimesSync(fd, mtime, mtime);
-  }
-
-  #settleLink(real: string, { uid, gid, mtime }: TarHeader): void {
-    const at = this.#system(real);
-    const [owner, group] = this.#owner(uid, gid);
-    if (owner !== undefined && (owner !== 0 || group !== 0)) lchownSync(at, owner, group!);
-    lutimesSync(at, mtime, mtime);
   }
 
   #hardLink(real: string, header: TarHeader): void {
@@ -309,7 +270,7 @@ export class LayerWriter implements TarSink {
   }
 
   #throughLink(link: string, path: string): string {
-    const real = this.#follow(link);
+    const real = follow(link, this.#links);
     if (real !== undefined && this.#folders.has(real)) return real;
     const target = shown(this.#links.get(link)!);
     throw this.#refused(
@@ -318,32 +279,10 @@ export class LayerWriter implements TarSink {
     );
   }
 
-  /** Where a path leads by this layer's links; undefined when it climbs above the top or goes round in a circle. */
-  #follow(path: string): string | undefined {
-    const todo = path.split("/").reverse();
-    const at: string[] = [];
-    for (let hops = 0; todo.length > 0;) {
-      const part = todo.pop()!;
-      if (part === "" || part === ".") continue;
-      if (part === "..") {
-        if (at.pop() === undefined) return undefined;
-        continue;
-      }
-      at.push(part);
-      const target = this.#links.get(at.join("/"));
-      if (target === undefined) continue;
-      if (++hops > MAX_HOPS) return undefined;
-      at.pop();
-      if (target.startsWith("/")) at.length = 0; // from the root of the image, which is the layer's top
-      todo.push(...target.split("/").reverse());
-    }
-    return at.join("/");
-  }
-
   /** Real path of an entry that this layer made, the last part not followed; undefined when there is none. */
   #existing(path: string): string | undefined {
     const parent = parentOf(path);
-    const folder = this.#folders.has(parent) ? parent : this.#follow(parent);
+    const folder = this.#folders.has(parent) ? parent : follow(parent, this.#links);
     if (folder === undefined || !this.#folders.has(folder)) return undefined;
     const real = joined(folder, nameIn(path));
     return this.#isHere(real) ? real : undefined;
@@ -406,10 +345,6 @@ export class LayerWriter implements TarSink {
     const path = cleanName(name);
     if (path === undefined) throw this.#refused(name, `${what} leads out of the layer`);
     return path;
-  }
-
-  #owner(uid: number, gid: number): [owner: number | undefined, group: number | undefined] {
-    return [ownerOf(this.options.owners, uid), ownerOf(this.options.owners, gid)];
   }
 
   #system(real: string): string | Buffer {

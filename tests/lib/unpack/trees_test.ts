@@ -1,5 +1,15 @@
 import assert from "node:assert/strict";
-import { chmodSync, existsSync, lstatSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { test } from "node:test";
 import { systemClock } from "../../../lib/runtime/clock.ts";
@@ -83,6 +93,20 @@ test("another owner map has trees of its own", { skip: thisUid() !== 0 && "needs
   assert.equal(uid, 2_000_000_000);
   assert.equal(lstatSync(temp.join("trees")).mode & 0o777, 0o711, "the map's root gets through");
   assert.equal(lstatSync(temp.join("trees/shift-2000000000")).uid, 2_000_000_000);
+});
+
+test("below a set-gid folder the image's groups are kept", { skip: thisUid() !== 0 && "needs root" }, async () => {
+  using temp = new TempFolder("trees");
+  const { store, deps, put } = given(temp);
+  mkdirSync(temp.join("scratch"));
+  chownSync(temp.join("scratch"), 0, 12_345);
+  chmodSync(temp.join("scratch"), 0o2755);
+  const unpack = { ...deps, unpackDir: temp.join("scratch", "trees") };
+  const { folders } = await layerTrees(await put(BASE), store, "shift:0", unpack, never);
+  for (const path of ["etc", "etc/os", "o"]) {
+    const { gid, mode } = lstatSync(join(folders[0]!, path));
+    assert.deepEqual([path, gid, mode & 0o7000], [path, 0, 0]);
+  }
 });
 
 test("several that want a layer at once have it unpacked once, and nothing is left beside", async () => {
