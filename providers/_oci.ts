@@ -1,6 +1,7 @@
 /** What docker and podman have in common as a provider; docker.ts and podman.ts say what is theirs. */
 import { basename } from "node:path";
 import { HarborError } from "../lib/errors.ts";
+import { pullImage } from "../lib/images/pull.ts";
 import { Gate, Shared } from "../lib/runtime/pool.ts";
 import { labelsOf } from "../lib/sandbox/owner.ts";
 import type {
@@ -37,6 +38,20 @@ import { Pulls } from "./_oci_pull.ts";
 import { OciSandbox } from "./_oci_sandbox.ts";
 import { startContainer } from "./_oci_start.ts";
 
+/** Our own client as the second way to a registry. */
+function fetching(
+  { registry, store, platform, emit, offline }: ProviderDeps,
+  engine: Engine,
+): Pick<NamedDeps, "fetch"> {
+  if (registry === undefined || store === undefined || store.readOnly || offline) return {};
+  return {
+    fetch: async (reference, signal) => {
+      const wanted = platform ?? (await engine.facts(signal)).platform;
+      return await pullImage(reference, { registry, store, platform: wanted }, signal, emit);
+    },
+  };
+}
+
 export class OciProvider implements SandboxProvider {
   readonly name;
   readonly #options: EngineOptions;
@@ -70,6 +85,7 @@ export class OciProvider implements SandboxProvider {
       platform: deps.platform,
       store: deps.store,
       pull: (reference, signal) => pulls.get(reference, signal),
+      ...fetching(deps, engine),
     };
   }
 

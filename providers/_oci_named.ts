@@ -5,7 +5,7 @@
 import { HarborError } from "../lib/errors.ts";
 import { localAlias } from "../lib/images/alias.ts";
 import type { ImageNeed, PreparedImage } from "../lib/sandbox/provider.ts";
-import type { ImageStore } from "../lib/store/store.ts";
+import type { ImageStore, StoredImage } from "../lib/store/store.ts";
 import { type EngineName, fullReference } from "./_oci_argv.ts";
 import type { SandboxDeps } from "./_oci_deps.ts";
 import { loadImage } from "./_oci_images_io.ts";
@@ -33,8 +33,13 @@ export interface NamedDeps extends SandboxDeps {
   store: ImageStore | undefined;
   /** `os/arch` of what is looked for in the store. */
   storePlatform: string;
-  /** Asks the registry. Throws "image.failed". */
+  /** Asks the registry by the engine's own client. Throws "image.failed". */
   pull(reference: string, signal: AbortSignal): Promise<void>;
+  /**
+   * Asks it by our own client, into our store, for what the engine's cannot reach: it knows no mirror and no plain HTTP but
+   * by the configuration of its daemon. Absent where there is no such client or no store to write.
+   */
+  fetch?: (reference: string, signal: AbortSignal) => Promise<StoredImage>;
 }
 
 /** Throws "image.failed"; `details.missing` is the reference where nothing is wrong but that it is not here. */
@@ -82,6 +87,7 @@ export function namesOf(engine: EngineName, { reference, aliases = [], configDig
 const shortName = (reference: string): string[] =>
   /^docker\.io\/library\/[^/@]+$/.test(reference) ? [reference.slice("docker.io/library/".length)] : [];
 
+/** What our store has. A store that is damaged costs a pull where one is possible. */
 async function stored(deps: NamedDeps, need: NamedNeed, signal: AbortSignal): Promise<Found | undefined> {
   const { store, storePlatform } = deps;
   if (store === undefined) return undefined;
@@ -89,18 +95,30 @@ async function stored(deps: NamedDeps, need: NamedNeed, signal: AbortSignal): Pr
   for (const name of [reference, ...(configDigest === undefined ? [] : [configDigest]), ...aliases]) {
     const found = await store.find(name, storePlatform);
     if (found === undefined || (configDigest !== undefined && found.config.digest !== configDigest)) continue;
-    await loadImage(deps, found, store, [reference], signal);
-    const alias = localAlias(reference, found.config.digest);
-    const image = await inspectImage(deps, alias, signal);
-    if (image === undefined) {
-      throw new HarborError(
-        "image.failed",
-        `Image ${need.reference} was loaded as ${alias}, yet ${deps.program.path} does not know it`,
-      );
+    try {
+      return await loaded(deps, reference, found, signal);
+    } catch (error) {
+      signal.throwIfAborted();
+      if (deps.offline || !(error instanceof HarborError)) throw error;
+      deps.emit({
+        kind: "warning",
+        text: `${reference} is pulled, since our store does not give it: ${error.message}`,
+      });
+      return undefined;
     }
-    return { image, name: alias };
   }
   return undefined;
+}
+
+async function loaded(deps: NamedDeps, reference: string, image: StoredImage, signal: AbortSignal): Promise<Found> {
+  await loadImage(deps, image, deps.store!, [reference], signal);
+  const name = localAlias(reference, image.config.digest);
+  const found = await inspectImage(deps, name, signal);
+  if (found !== undefined) return { image: found, name };
+  throw new HarborError(
+    "image.failed",
+    `Image ${reference} was loaded as ${name}, yet ${deps.program.path} does not know it`,
+  );
 }
 
 async function pulled(deps: NamedDeps, need: NamedNeed, signal: AbortSignal): Promise<Found> {
@@ -121,7 +139,14 @@ async function pulled(deps: NamedDeps, need: NamedNeed, signal: AbortSignal): Pr
       details: { reference, missing: reference },
     });
   }
-  await deps.pull(reference, signal);
+  try {
+    await deps.pull(reference, signal);
+  } catch (error) {
+    if (deps.fetch === undefined || !(error instanceof HarborError) || error.details?.kind !== "unreachable") {
+      throw error;
+    }
+    return await loaded(deps, reference, await deps.fetch(reference, signal), signal);
+  }
   for (const name of new Set([reference, fullReference(reference)])) {
     const image = await inspectImage(deps, name, signal);
     if (image !== undefined) return { image, name: reference };

@@ -36,6 +36,12 @@ export class Pulls {
     // docker speaks plain HTTP to loopback by itself; its daemon's configuration says the rest.
     const conf = program.engine === "podman" ? registriesEnv(scratch, this.deps.env, this.registries) : {};
     const env = { ...this.deps.env, ...conf };
+    if (program.engine === "docker" && this.registries.has(host)) {
+      throw refused(reference, {
+        kind: "unreachable",
+        line: `what registries.${host} says is unknown to docker's daemon`,
+      });
+    }
     const full = program.engine === "podman" ? fullReference(reference) : reference;
     for (let attempt = 0;; attempt++) {
       const limited = this.#limited.get(host);

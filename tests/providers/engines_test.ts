@@ -263,6 +263,17 @@ test("E17: a registry that limits is asked three times in all, whatever is wante
   }
 });
 
+test("docker's daemon is not asked to pull from a registry of which the user said something that it does not know", async () => {
+  using runner = new FakeRunner().expect(/^docker info/, json(DOCKER_INFO))
+    .expect(/image inspect r\.test\/x:1$/, { exitCode: 1, stderr: "Error: No such image" });
+  const registries = new Map([["r.test", { insecure: true, mirrors: [] }]]);
+  await assert.rejects(dockerProvider({ ...deps(runner), registries }).prepare(named("r.test/x:1"), never, () => {}), {
+    code: "image.failed",
+    message: /what registries\.r\.test says is unknown to docker's daemon/,
+    hint: /no way to r\.test from here/,
+  });
+});
+
 test("prepare() finds an image under another name of it, and never takes another image for it", async () => {
   const pin = `library/python@${AA}`;
   const absent = { exitCode: 1, stderr: "Error: No such image" };
