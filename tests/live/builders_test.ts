@@ -157,6 +157,7 @@ const cases: Record<string, (bench: Bench) => Promise<void>> = {
   "B21: a build that never ends is ended at its limit, with all its processes, and names nothing": async (bench) => {
     const builder = await bench.builder();
     const request = bench.request(`FROM ${BASE}\nRUN (sleep 48251 &) ; sleep 48252\n`, { timeoutMs: 5000 });
+    const before = new Set(workingContainers(bench.tool));
     const started = performance.now();
     await assert.rejects(builder.build(request, soon(), () => {}), (error) => {
       assert.ok(error instanceof HarborError);
@@ -167,6 +168,7 @@ const cases: Record<string, (bench: Bench) => Promise<void>> = {
     assert.ok(performance.now() - started < 30_000);
     await new Promise((later) => setTimeout(later, 500));
     assert.deepEqual(processes("sleep 4825"), []);
+    assert.deepEqual(workingContainers(bench.tool).filter((one) => !before.has(one)), []);
     assert.equal(await builder.has(request.name, soon()), false);
   },
   "an aborted build leaves no process and no image": async (bench) => {
@@ -437,6 +439,14 @@ const EXPECTED: Record<string, string> = {
   "./r2": "644:0:0 Hello new world!\n",
   "./fake": "644:0:0 foo\n",
 };
+
+/** What buildah builds in; podman shows them only with --external. */
+function workingContainers(tool: ToolName): string[] {
+  if (tool === "docker") return [];
+  const shown = ["ps", "-a", "--external", "--format", "{{.ID}} {{.Image}} {{.Names}}"];
+  const lines = spawnSync("podman", shown, { encoding: "utf8" }).stdout.split("\n");
+  return lines.filter((line) => line.includes(`${BASE} `) && line.includes("-working-container"));
+}
 
 const processes = (word: string) =>
   spawnSync("ps", ["-eo", "stat,args"], { encoding: "utf8" }).stdout.split("\n").filter((line) =>
