@@ -1,10 +1,10 @@
 /** Compose tasks on real engines: services that find each other, wait for each other, fail, and leave nothing. */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { readFileSync, writeFileSync } from "node:fs";
+import { cpSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { batch, type Case, type Seen } from "../support/batch.ts";
-import { runCli, startCli, type StartedCli } from "../support/cli.ts";
+import { REPOSITORY, runCli, startCli, type StartedCli } from "../support/cli.ts";
 import { type SandboxName, sandboxTest } from "../support/kit.ts";
 import { Trace } from "../support/leftovers.ts";
 import { imageArgs } from "../support/namespace_store.ts";
@@ -467,6 +467,22 @@ class Runs implements Disposable {
 }
 
 for (const engine of GROUPS) {
+  sandboxTest(engine, "the tasks of fixtures/compose score 1", async () => {
+    using runs = new Runs(engine);
+    cpSync(join(REPOSITORY, "fixtures/compose"), runs.folder.join("data"), { recursive: true });
+    const names = ["compose-alone", "compose-migrated", "compose-shop"];
+    for (const name of names) {
+      const file = runs.folder.join("data", name, "task.toml");
+      writeFileSync(file, readFileSync(file, "utf8").replace("python:3.12-slim", IMAGE));
+    }
+    const run = runFiles(runs.output, await (await runs.start("--concurrency", "2")).wait());
+    assert.deepEqual(
+      run.table.map(([id, , reward]) => `${id} ${reward}`).sort(),
+      names.map((one) => `${one} 1`),
+      run.stderr,
+    );
+  });
+
   sandboxTest(engine, "groups leave nothing after success, failure at seed and a budget that ran out", async () => {
     using runs = new Runs(engine);
     runs.add("good", PAIR);
