@@ -22,7 +22,7 @@ import { dataPath, missing, needing, needsRoot, type SandboxName, sandboxTest } 
 import { nowhere } from "../support/site.ts";
 import { rowOf, type RunFiles, TempFolder, validate } from "../support/tasks.ts";
 import { basesOf, hasInMirror, importBases, makeBases } from "./bases.ts";
-import { type Expected, expectedOf, isOfOfflineSet, isSingleShared, type Truth } from "./truth.ts";
+import { type Expected, isOfOfflineSet, isSingleShared, type Truth, waysOf } from "./truth.ts";
 
 const ONE_TASK_MS = 20 * 60_000;
 
@@ -62,25 +62,25 @@ if (folder === undefined) {
     if (sandbox !== "host") {
       sandboxTest(sandbox, "the base images are there", () => provideBases(sandbox, folder, chosen, store));
     }
+    const ways = chosen.flatMap((truth) => waysOf(truth).map((way) => ({ ...way, truth })));
     let started: Map<string, Promise<RunFiles>> | undefined;
     // All runs queue at the first test, so that two work at a time while the tests wait for them in order.
-    const runOf = (truth: Truth): Promise<RunFiles> => {
-      started ??= new Map(chosen.map((one) => [one.path, pool(() => validateOne(one))]));
-      return started.get(truth.path)!;
+    const runOf = (name: string): Promise<RunFiles> => {
+      started ??= new Map(ways.map((way) => [way.name, pool(() => validateOne(way))]));
+      return started.get(name)!;
     };
-    const validateOne = (truth: Truth): Promise<RunFiles> =>
+    const validateOne = ({ name, truth, args }: (typeof ways)[number]): Promise<RunFiles> =>
       validate(
-        copy(truth, output.join("tasks", sandbox, truth.path)),
-        output.join(`${sandbox}-${truth.path.replaceAll("/", "__")}`, "rollouts.jsonl"),
-        ["--sandbox", sandbox, ...(sandbox === "namespace" ? storeArgs(store) : [])],
+        copy(truth, output.join("tasks", sandbox, ...(args.length === 0 ? [] : ["forced"]), truth.path)),
+        output.join(`${sandbox}-${name.replaceAll(/[/ ]/g, "__")}`, "rollouts.jsonl"),
+        ["--sandbox", sandbox, ...(sandbox === "namespace" ? storeArgs(store) : []), ...args],
         { timeoutMs: ONE_TASK_MS, env: placeholders(join(folder, truth.path, "task.toml")) },
       );
-    for (const truth of chosen) {
-      sandboxTest(sandbox, truth.path, async () => {
-        const expected = expectedOf(truth);
-        const run = await runOf(truth);
+    for (const { name, truth, expected } of ways) {
+      sandboxTest(sandbox, name, async () => {
+        const run = await runOf(name);
         const got = describeRun(run, truth);
-        const entry = { sandbox, path: truth.path, expected: describe(expected), got, ms: run.ms, ok: false };
+        const entry = { sandbox, path: name, expected: describe(expected), got, ms: run.ms, ok: false };
         results.push(entry);
         check(run, truth, expected);
         entry.ok = true;
@@ -115,8 +115,7 @@ async function provideBases(on: SandboxName, folder: string, truths: readonly Tr
 }
 
 const storeArgs = (store: string): string[] => [
-  "--image-store",
-  store,
+  ...["--image-store", store, "--unpack-dir", `${store}-unpacked`],
   ...(MIRROR === undefined ? [] : [`++registries.docker.io.mirrors=[${MIRROR}]`]),
 ];
 
@@ -244,9 +243,11 @@ test("the truth's expectations cover every kind", () => {
     offline: true,
     features: [],
   };
-  assert.equal(expectedOf(truth).kind, "scored");
-  assert.equal(expectedOf({ ...truth, score: null }).kind, "no-reward");
-  assert.equal(expectedOf({ ...truth, build: "fail" }).kind, "build-fails");
-  assert.equal(expectedOf({ ...truth, features: ["phase-network"] }).kind, "not-built");
-  assert.equal(expectedOf({ ...truth, features: ["heredoc-RUN"] }).kind, "scored");
+  const kinds = (over: Partial<Truth>) => waysOf({ ...truth, ...over }).map(({ expected }) => expected.kind);
+  assert.deepEqual(kinds({}), ["scored"]);
+  assert.deepEqual(kinds({ score: null }), ["no-reward"]);
+  assert.deepEqual(kinds({ build: "fail" }), ["build-fails"]);
+  assert.deepEqual(kinds({ features: ["phase-network"] }), ["not-built"]);
+  assert.deepEqual(kinds({ features: ["heredoc-RUN"] }), ["scored"]);
+  assert.deepEqual(kinds({ features: ["docker_image+Dockerfile"] }), ["build-fails", "scored"]);
 });

@@ -30,12 +30,6 @@ export type Expected =
 /** Features whose tasks this version loads but does not run, and the word by which they are left out. */
 const NOT_BUILT: Record<string, string> = { "network=allowlist": "allowlist", "phase-network": "network" };
 
-/** Where the truth was made in another way than the format says. */
-const OTHERWISE: Record<string, Expected> = {
-  // The truth built the Dockerfile; the format starts the docker_image beside it, which no machine without ghcr.io has.
-  "open-thoughts__OpenThoughts-Agent/regex-log": { kind: "build-fails" },
-};
-
 /** Whether the row is of the kinds that this version runs: one step, verified in the same sandbox. */
 export function isSingleShared(truth: Truth): boolean {
   return !truth.features.includes("multi-step") && !truth.features.includes("separate-verifier");
@@ -46,13 +40,33 @@ export function isOfOfflineSet(truth: Truth): boolean {
   return truth.offline && truth.score === 1;
 }
 
-/** What validating the task must give, on any sandbox. */
-export function expectedOf(truth: Truth): Expected {
+/** One way of validating a task, and what it must give on any sandbox. */
+export interface Way {
+  /** Path of the task, and what is special. */
+  name: string;
+  args: string[];
+  expected: Expected;
+}
+
+/**
+ * The truth built every Dockerfile. Where a docker_image stands beside one, the format starts that image, which no
+ * machine without its registry has; the Dockerfile is built under builds.force.
+ */
+export function waysOf(truth: Truth): Way[] {
+  const { path } = truth;
+  const expected = expectedOf(truth);
+  if (!truth.features.includes("docker_image+Dockerfile")) return [{ name: path, args: [], expected }];
+  return [
+    { name: path, args: [], expected: { kind: "build-fails" } },
+    { name: `${path} with builds.force`, args: ["++builds.force=true"], expected },
+  ];
+}
+
+/** What the task must give when its Dockerfile, or without one its docker_image, is what it starts from. */
+function expectedOf(truth: Truth): Expected {
   for (const [feature, name] of Object.entries(NOT_BUILT)) {
     if (truth.features.includes(feature)) return { kind: "not-built", feature: name };
   }
-  const otherwise = OTHERWISE[truth.path];
-  if (otherwise !== undefined) return otherwise;
   if (truth.build === "fail") return { kind: "build-fails" };
   if (truth.score === null) return { kind: "no-reward" };
   return { kind: "scored", reward: truth.score, rewards: truth.reward };
