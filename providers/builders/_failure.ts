@@ -43,6 +43,10 @@ export function buildFailed(failed: Failed): HarborError {
   });
 }
 
+/** Without what a tool says of being ended: BuildKit tells it as an error of the build. */
+const beforeItsEnd = (output: string): string =>
+  output.split("\n").filter((line) => !/^#\d+ CANCELED$|\bcontext canceled$/.test(line.trim())).join("\n");
+
 export const failureClass = (error: unknown): BuildFailure | undefined =>
   error instanceof HarborError ? error.details?.class as BuildFailure | undefined : undefined;
 
@@ -65,7 +69,7 @@ function judge(failed: Failed, output: string): Judged {
     const what = step === "build" ? "image build" : "push";
     return {
       kind: "timeout",
-      message: `${what} exceeded ${limitMs / 1000} s: last said: ${decisiveLine(output)}`,
+      message: `${what} exceeded ${limitMs / 1000} s: last said: ${decisiveLine(beforeItsEnd(output))}`,
       hint: step === "build"
         ? "raise environment.build_timeout_sec or builds.timeout_s"
         : "see whether the registry takes anything at all",

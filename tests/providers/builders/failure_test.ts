@@ -209,6 +209,21 @@ const rows: [what: string, given: Parameters<typeof failed>[0], kind: BuildFailu
     /^image build exceeded 600 s/,
   ],
   [
+    "a limit, BuildKit",
+    {
+      tool: BUILDKIT,
+      result: {
+        ended: "deadline",
+        exitCode: 130,
+        stdout: "",
+        stderr: "#7 445.3    Compiling regex v1.13.2\n#7 CANCELED\nERROR: failed to build: failed to solve: " +
+          "Canceled: context canceled\n",
+      },
+    },
+    "timeout",
+    /^image build exceeded 600 s: last said: #7 445\.3 +Compiling regex v1\.13\.2$/,
+  ],
+  [
     "a RUN that speaks of networks and logins",
     {
       tool: CLASSIC,
