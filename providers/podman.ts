@@ -2,7 +2,7 @@
  * podman, as root or rootless. Its first process is a shell of ours that reaps (an `--init` would need catatonit, and a
  * dynamically linked one cannot run in a static image). Tried with 4.3.1, runc 1.1 and crun 1.8.
  */
-import { accessSync, constants, existsSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { HarborError } from "../lib/errors.ts";
@@ -15,6 +15,7 @@ import { OciProvider } from "./_oci.ts";
 import type { Program } from "./_oci_argv.ts";
 import { mend, rootlessFaults, storageFaults } from "./_oci_diagnose.ts";
 import type { EngineFacts } from "./_oci_engine.ts";
+import { groupFault, THIS_MACHINE } from "./_podman_groups.ts";
 import { fromRegistries } from "./_podman_digests.ts";
 
 /** The part of `podman info --format json` that matters (4.3). */
@@ -26,6 +27,9 @@ interface Info {
     cgroupVersion?: string;
     cgroupControllers?: string[] | null;
     networkBackend?: string;
+    /** What joins a user's containers to the network: one of them, with an empty path where it is missing. */
+    slirp4netns?: { executable?: string };
+    pasta?: { executable?: string };
     security?: { rootless?: boolean };
   };
   store?: { graphRoot?: string; graphDriverName?: string };
@@ -86,49 +90,9 @@ function factsOf({ host, version }: Info): EngineFacts {
     cpus: host?.cpus ?? Infinity,
     limits: { cpu: can("cpu"), memory: can("memory"), pids: can("pids") },
     gpus: existsSync("/etc/cdi/nvidia.yaml") || existsSync("/var/run/cdi/nvidia.yaml"),
-    nameServer: host?.networkBackend === "netavark" && helperThere("aardvark-dns"),
-    noGroups: noGroups(host),
+    nameServer: host?.networkBackend === "netavark" && THIS_MACHINE.has("aardvark-dns"),
+    noGroups: groupFault(host ?? {}, THIS_MACHINE),
   };
-}
-
-/** Where podman looks for the programs that make its networks (containers.conf(5), helper_binaries_dir). */
-const HELPERS = [
-  "/usr/local/libexec/podman",
-  "/usr/local/lib/podman",
-  "/usr/libexec/podman",
-  "/usr/lib/podman",
-  "/usr/lib/cni",
-  "/opt/cni/bin",
-  "/usr/libexec/cni",
-];
-
-const helperThere = (program: string): boolean => HELPERS.some((folder) => existsSync(`${folder}/${program}`));
-
-/**
- * A network of one's own needs the program that makes it, and for a user without root a way through /dev/net/tun. A name
- * server is not needed: members learn of one another by their hosts files.
- */
-function noGroups(host: Info["host"]): Missing | undefined {
-  const backend = host?.networkBackend ?? "cni";
-  const program = backend === "netavark" ? "netavark" : "bridge";
-  if (!helperThere(program)) {
-    return {
-      what: `no networks of their own for Compose tasks: ${
-        program === "bridge" ? "CNI's bridge plugin" : program
-      } is missing`,
-      fix: program === "netavark" ? "install netavark" : "install containernetworking-plugins, or netavark",
-    };
-  }
-  if (host?.security?.rootless !== true) return undefined;
-  try {
-    accessSync("/dev/net/tun", constants.R_OK | constants.W_OK);
-    return undefined;
-  } catch {
-    return {
-      what: "no networks of their own for Compose tasks: this user may not use /dev/net/tun",
-      fix: "chmod 666 /dev/net/tun (the administrator), or use --sandbox namespace or docker",
-    };
-  }
 }
 
 async function ask({ runner, env }: ProviderDeps, { path }: Program, signal: AbortSignal): Promise<Info> {
