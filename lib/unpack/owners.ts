@@ -14,6 +14,8 @@ export type OwnerMap =
 
 /** How many ids a range or a shifted map has. */
 export const MAPPED_IDS = 65_536;
+/** chown(2) takes the last id for "leave it". */
+const ALL_IDS = 2 ** 32 - 1;
 /** Where ids outside of a map end up, as inside a user namespace. */
 const NOBODY = 65_534;
 
@@ -31,8 +33,8 @@ export const ownerMapText = (map: OwnerMap): string => `${map.kind}:${map.kind =
 /** Owner on this machine of what belongs to `id` in the image; undefined where there is no choice. */
 export function ownerOf(map: OwnerMap, id: number): number | undefined {
   if (map.kind === "single") return undefined;
-  const shiftsAll = map.kind === "shift" && map.start === 0;
-  const inside = shiftsAll || (id >= 0 && id < MAPPED_IDS) ? id : NOBODY;
+  const count = map.kind === "shift" && map.start === 0 ? ALL_IDS : MAPPED_IDS;
+  const inside = Number.isInteger(id) && id >= 0 && id < count ? id : NOBODY;
   return map.kind === "shift" ? map.start + inside : inside;
 }
 

@@ -20,13 +20,15 @@ export function settleFile(file: number, { mode, uid, gid, mtime }: Facts, owner
   const owner = newOwner(owners, uid, gid);
   if (owner !== undefined) fchownSync(file, ...owner);
   if ((mode & 0o7000) !== 0) fchmodSync(file, modeUnder(owners, mode, uid, gid));
-  futimesSync(file, mtime, mtime);
+  const time = timeOf(mtime);
+  futimesSync(file, time, time);
 }
 
 export function settleLink(path: PathLike, { uid, gid, mtime }: Facts, owners: OwnerMap): void {
   const owner = newOwner(owners, uid, gid);
   if (owner !== undefined) lchownSync(path, ...owner);
-  lutimesSync(path, mtime, mtime);
+  const time = timeOf(mtime);
+  lutimesSync(path, time, time);
 }
 
 /** To be called when nothing is made in it any more. */
@@ -34,8 +36,12 @@ export function settleFolder(path: PathLike, { mode, uid, gid, mtime }: Facts, o
   const owner = newOwner(owners, uid, gid);
   if (owner !== undefined) chownSync(path, ...owner);
   chmodSync(path, modeUnder(owners, mode, uid, gid));
-  utimesSync(path, mtime, mtime);
+  const time = timeOf(mtime);
+  utimesSync(path, time, time);
 }
+
+/** Within what ext4 can keep: 1901 to 2446. */
+const timeOf = (mtime: number): number => Math.min(Math.max(mtime, -(2 ** 31)), 15_032_385_535);
 
 /** Undefined where it has the right owner from the beginning: all ids are one, or it is root's, who makes it. */
 function newOwner(owners: OwnerMap, uid: number, gid: number): [owner: number, group: number] | undefined {

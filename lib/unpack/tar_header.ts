@@ -21,21 +21,18 @@ export interface TarHeader {
   /** Byte string; target of a link. */
   linkname: string;
   /** Extended attributes by name; values are byte strings. */
-  xattrs: Record<string, string>;
+  xattrs: Readonly<Record<string, string>>;
 }
 
 /** Reads a header block; undefined for the zero block that ends an archive. Throws Error for a bad checksum. */
 export function parseHeader(block: Buffer): TarHeader | undefined {
   const stated = octal(block, 148, 8);
-  let sum = 256; // eight blanks stand for the checksum itself
-  for (let at = 0; at < 148; at++) sum += block[at]!;
-  for (let at = 156; at < BLOCK; at++) sum += block[at]!;
+  const sum = sumOf(block);
   if (sum === 256 && stated === 0) return undefined;
   if (sum !== stated) throw new Error("a header has a wrong checksum");
-  const isUstar = block.toString("latin1", 257, 263) === "ustar\0";
-  const prefix = isUstar ? text(block, 345, 155) : "";
   const name = text(block, 0, 100);
-  const type = block.toString("latin1", 156, 157);
+  const prefix = block[345] !== 0 && isUstar(block) ? text(block, 345, 155) : "";
+  const type = String.fromCharCode(block[156]!);
   return {
     name: prefix === "" ? name : `${prefix}/${name}`,
     type: type === "\0" || type === "7" ? "0" : type,
@@ -45,14 +42,31 @@ export function parseHeader(block: Buffer): TarHeader | undefined {
     size: number(block, 124, 12),
     mtime: number(block, 136, 12),
     linkname: text(block, 157, 100),
-    xattrs: {},
+    xattrs: NO_XATTRS,
   };
 }
+
+/** What all entries without attributes share. */
+const NO_XATTRS: Readonly<Record<string, string>> = {};
+
+/** Of all bytes, with blanks in place of the eight of the checksum itself. */
+function sumOf(block: Buffer): number {
+  let sum = 256;
+  for (let at = 0; at < BLOCK; at++) {
+    const byte = block[at]!;
+    if (byte !== 0) sum += byte; // most are
+  }
+  for (let at = 148; at < 156; at++) sum -= block[at]!;
+  return sum;
+}
+
+/** POSIX's magic; GNU's has times where POSIX has the prefix of a name. */
+const isUstar = (block: Buffer): boolean => block.toString("latin1", 257, 263) === "ustar\0";
 
 function text(block: Buffer, at: number, length: number): string {
   let end = at;
   while (end < at + length && block[end] !== 0) end++;
-  return block.toString("latin1", at, end);
+  return end === at ? "" : block.toString("latin1", at, end);
 }
 
 /** Octal digits, or GNU's base-256 behind a set high bit. */

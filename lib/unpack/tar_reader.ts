@@ -28,6 +28,7 @@ export class TarReader {
   #record: TarHeader | undefined;
   #local: Record<string, string> = {};
   #global: Record<string, string> = {};
+  #hasPax = false;
   #longName: string | undefined;
   #longLink: string | undefined;
 
@@ -115,40 +116,45 @@ export class TarReader {
     this.#begin(this.#settled(header));
   }
 
-  /** The header with what the records before it said. */
+  /** The header with what the records before it said. Most have none before them. */
   #settled(header: TarHeader): TarHeader {
-    const pax = { ...this.#global, ...this.#local };
-    if (header.type === "S" || Object.keys(pax).some((key) => key.startsWith("GNU.sparse."))) {
-      throw this.#bad(`'${header.name}' is a sparse file, which layers cannot have here`);
-    }
-    const numberOf = (key: string, found: number): number => {
-      if (pax[key] === undefined || pax[key] === "") return found;
-      const value = Number(pax[key]);
-      if (!Number.isFinite(value)) throw this.#bad(`the attribute ${key} is '${pax[key]}', not a number`);
-      return value;
-    };
-    const name = this.#longName ?? (pax.path || header.name);
-    const settled: TarHeader = {
-      ...header,
-      name,
-      linkname: this.#longLink ?? (pax.linkpath || header.linkname),
-      // Before POSIX a folder was a file's entry whose name ends in a slash; a name cut off for a long one may do so too.
-      type: header.type === "0" && name.endsWith("/") ? "5" : header.type,
-      size: numberOf("size", header.size),
-      uid: numberOf("uid", header.uid),
-      gid: numberOf("gid", header.gid),
-      mtime: numberOf("mtime", header.mtime),
-      xattrs: xattrsOf(pax),
-    };
-    this.#local = {};
+    if (header.type === "S") throw this.#sparse(header);
+    const name = this.#longName ?? header.name;
+    header.name = name;
+    header.linkname = this.#longLink ?? header.linkname;
     this.#longName = this.#longLink = undefined;
-    return settled;
+    if (this.#hasPax) this.#applyPax(header);
+    // Before POSIX a folder was a file's entry whose name ends in a slash; a name cut off for a long one may do so too.
+    if (header.type === "0" && header.name.endsWith("/")) header.type = "5";
+    return header;
+  }
+
+  #applyPax(header: TarHeader): void {
+    const pax = { ...this.#global, ...this.#local };
+    if (Object.keys(pax).some((key) => key.startsWith("GNU.sparse."))) throw this.#sparse(header);
+    if (pax.path) header.name = pax.path;
+    if (pax.linkpath) header.linkname = pax.linkpath;
+    for (const key of ["size", "uid", "gid", "mtime"] as const) {
+      if (!pax[key]) continue;
+      const value = Number(pax[key]);
+      const isRight = Number.isFinite(value) && (key !== "size" || (Number.isSafeInteger(value) && value >= 0));
+      if (!isRight) throw this.#bad(`the attribute ${key} is '${pax[key]}', which it cannot be`);
+      header[key] = value;
+    }
+    header.xattrs = xattrsOf(pax);
+    this.#local = {};
+    this.#hasPax = Object.keys(this.#global).length > 0;
+  }
+
+  #sparse({ name }: TarHeader): HarborError {
+    return this.#bad(`'${name}' is a sparse file, which layers cannot have here`);
   }
 
   #begin(header: TarHeader): void {
     // Links, folders and devices have no content, whatever their header says; GNU tar reads them so too.
-    const size = header.type === "0" ? header.size : "123456".includes(header.type) ? 0 : header.size;
-    this.sink.entry({ ...header, size });
+    if ("123456".includes(header.type)) header.size = 0;
+    const { size } = header;
+    this.sink.entry(header);
     this.#left = size;
     this.#pad = (BLOCK - size % BLOCK) % BLOCK;
     this.#state = "data";
@@ -166,8 +172,11 @@ export class TarReader {
     this.#state = this.#pad > 0 ? "pad" : "header";
     if (type === "L") this.#longName = cString(bytes);
     else if (type === "K") this.#longLink = cString(bytes);
-    else if (type === "g") this.#global = { ...this.#global, ...this.#pax(bytes) };
-    else this.#local = { ...this.#local, ...this.#pax(bytes) };
+    else {
+      this.#hasPax = true;
+      if (type === "g") this.#global = { ...this.#global, ...this.#pax(bytes) };
+      else this.#local = { ...this.#local, ...this.#pax(bytes) };
+    }
   }
 
   /** `length key=value\n`, one after the other; values may hold any bytes. */

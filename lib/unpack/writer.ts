@@ -204,7 +204,7 @@ export class LayerWriter implements TarSink {
   }
 
   #noteAttributes(real: string, header: TarHeader): void {
-    this.#extras.attributed.delete(real);
+    if (this.#extras.attributed.size > 0) this.#extras.attributed.delete(real);
     const entries = Object.entries(header.xattrs);
     if (entries.length === 0) return;
     const kept = entries.filter(([name]) => isUseful(name));

@@ -271,6 +271,7 @@ test(
         ["symlink", "d/l", "f", { uid: 1000 }],
         ["fifo", "d/p", "", { uid: 5, gid: 5 }],
         ["file", "d/beyond", "x", { uid: 200_000 }],
+        ["file", "d/late", "x", { mtime: 2 ** 40 }],
         ["file", "d/.wh.gone"],
       ],
       undefined,
