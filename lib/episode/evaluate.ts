@@ -131,7 +131,7 @@ export async function evaluate(run: Evaluation, deps: EvaluationDeps, signal: Ab
     for (const plan of expand(tasks, run.repeats)) {
       desk.records.addMissing(plan, desk.rows.createParams(plan.task), desk.facts);
     }
-    await writeSummary(desk, skipped, chosen.unvalidated);
+    await writeSummary(desk, { skipped, unvalidated: chosen.unvalidated, imageAliases: images.aliases });
   }
   return {
     records: desk.records.sorted(),
@@ -322,8 +322,7 @@ function scheduleDeps(desk: Desk, provider: SandboxProvider, images: PreparedIma
 /** Never fails the run: what stands in its way is told. */
 async function writeSummary(
   { run, deps, store, records }: Desk,
-  skipped: Record<string, string>,
-  unvalidated: Record<string, string>,
+  told: Pick<SummaryFacts, "skipped" | "unvalidated" | "imageAliases">,
 ): Promise<void> {
   const summary = runSummary(records.sorted(), {
     command: run.command,
@@ -333,8 +332,7 @@ async function writeSummary(
     agent: { name: run.agent.name, implementation: run.agent.name, config: null },
     dataset: run.dataset,
     paths: run.paths,
-    skipped,
-    unvalidated,
+    ...told,
     exists: existsSync,
   });
   try {

@@ -27,6 +27,8 @@ export interface PreparedImages {
   unbuilt: Record<string, string>;
   /** Distinct references that a run of the prepared tasks starts, sorted. */
   references: string[];
+  /** Reference → the name under which this machine holds that image, where it is another one. */
+  aliases: Record<string, string>;
   /** Images that could not be had, by name, with the reason of each. */
   missing: Record<string, string>;
 }
@@ -40,6 +42,7 @@ export const NO_IMAGES: PreparedImages = {
   refused: {},
   unbuilt: {},
   references: [],
+  aliases: {},
   missing: {},
 };
 
@@ -103,7 +106,8 @@ export async function takeUpImages(
   };
   await pool(left, concurrency, takeUp, signal);
   signal.throwIfAborted();
-  const images = Array.from(answers.values(), (mine) => [...mine.values()]).flat();
+  const images = Array.from(answers.values(), (mine) => [...mine.values()]).flat()
+    .filter((answer): answer is PreparedImage => !(answer instanceof HarborError));
   return {
     of(task, role = "main") {
       const mine = answers.get(task.id);
@@ -120,9 +124,10 @@ export async function takeUpImages(
       prepared.failures.filter(({ kind }) => kind === "build")
         .flatMap((failure) => failure.tasks.map((id) => [id, failure.error.message])),
     ),
-    references: [
-      ...new Set(images.flatMap((answer) => (answer instanceof HarborError ? [] : [answer.reference]))),
-    ].sort(),
+    references: [...new Set(images.map(({ reference }) => reference))].sort(),
+    aliases: Object.fromEntries(
+      images.flatMap(({ reference, alias }) => (alias === undefined ? [] : [[reference, alias]])),
+    ),
     missing,
   };
 }

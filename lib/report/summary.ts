@@ -193,6 +193,8 @@ export interface SummaryFacts {
   paths: RunPaths;
   skipped: Record<string, string>;
   unvalidated: Record<string, string>;
+  /** Reference → the name under which this machine held the image (images §8.4). */
+  imageAliases: Record<string, string>;
   exists(path: string): boolean;
 }
 
@@ -233,5 +235,7 @@ export function runSummary(records: readonly TaskRecord[], facts: SummaryFacts):
     tasks: records.map(({ entry }) => entry),
     skipped: facts.skipped,
     unvalidated: facts.unvalidated,
+    // Not among the keys that NeMo Gym publishes, so only where there is something to say.
+    ...(Object.keys(facts.imageAliases).length > 0 && { image_aliases: facts.imageAliases }),
   };
 }

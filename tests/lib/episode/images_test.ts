@@ -54,6 +54,16 @@ test("the agent's side is taken up and finished; a verifier's image waits for it
   assert.deepEqual(provider.prepared.map(({ taskId }) => taskId), ["main:1", "db:1"]);
 });
 
+test("an image that this machine holds under another name is told by both", async () => {
+  const carried = start("main:1");
+  const alias = "localhost/gym-harbor/main:0123456789abcdef";
+  const { images } = await takeUp({
+    main: { ...carried, finish: (image) => ({ ...image, alias }) },
+    "service:db": start("db:1"),
+  });
+  assert.deepEqual(images.aliases, { "main:1": alias });
+});
+
 test("a service whose image cannot be had fails the whole task, and is missing by its name", async () => {
   const absent = new HarborError("image.failed", "Image db:1 is nowhere", { details: { missing: "db:1" } });
   const { images, task } = await takeUp({ main: start("main:1"), "service:db": absent });
