@@ -74,8 +74,12 @@ export function makeLayerSkeleton(folder: string): void {
 /** What the folder of programs needs beside them to be the root folder for a moment. */
 export function makeToolsRoot(tools: CarriedFolder): void {
   for (const name of [".old", "box"]) makeFolderHere(join(tools.folder, name), 0o755);
+  writeFileSync(join(tools.folder, APT_CONFIG), 'APT::Sandbox::User "root";\n', { mode: 0o644 });
   symlinkSync(".old/proc", join(tools.folder, "proc")); // umount reads the mounts there; it leads nowhere afterwards
 }
+
+/** apt drops to a user of its own while it fetches (apt.conf(5)), which cannot be where root is the only id. */
+const APT_CONFIG = "apt.conf";
 
 export interface LayersRoot {
   machine: Machine;
@@ -114,6 +118,7 @@ export function layersRootfs(request: LayersRoot): Rootfs {
       chroot: outside.chroot,
     },
     shell: request.stack.shell,
+    ...(request.machine.ids === "own" && { env: { APT_CONFIG: `${TOOLS}/${APT_CONFIG}` } }),
     hostname: request.member?.hostname ?? HOSTNAME,
     on: "the image's layers",
     notes: request.way.storage === "memory" ? ["files: what the task writes is kept in memory"] : [],

@@ -26,6 +26,8 @@ export interface Rootfs {
   shell: string;
   /** Name of the machine inside; undefined keeps this machine's. */
   hostname?: string;
+  /** Environment of every command, below the image's. */
+  env?: Readonly<Record<string, string>>;
   /** For messages: what a sandbox starts on. */
   on: string;
   /** What is not as the task asked. */

@@ -448,8 +448,13 @@ head -c ${maxBytes + 1} <"$GYM_PATH"`;
 
   #lookUp(name: string): Account | undefined {
     const text = (path: string) => {
-      const found = collectFile(this.#root, path, 16 * 1024 * 1024);
-      return found.kind === "file" ? Buffer.from(found.data).toString() : "";
+      try {
+        const found = collectFile(this.#root, path, 16 * 1024 * 1024);
+        return found.kind === "file" ? Buffer.from(found.data).toString() : "";
+      } catch (error) {
+        if (errno(error) === "EACCES" || errno(error) === "EPERM") return ""; // a task took our own right to read it
+        throw error;
+      }
     };
     return accountOf(name, text("/etc/passwd"), text("/etc/group"));
   }
@@ -463,6 +468,7 @@ head -c ${maxBytes + 1} <"$GYM_PATH"`;
       PATH,
       HOME: (account ?? this.#lookUp("root"))?.home ?? "/",
       ...(this.request.network === "public" && proxyEnv(this.request.direct)),
+      ...this.request.rootfs.env,
       ...spec.image.env,
       ...spec.env,
       ...more,

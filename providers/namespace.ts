@@ -52,7 +52,7 @@ import { failUnlessDone } from "./_build_steps.ts";
 import { Boxes } from "./_namespace_boxes.ts";
 import { diagnoseNamespaces, storageNotes, trialSpec } from "./_namespace_diagnose.ts";
 import { MAX_PROCESSES } from "./_namespace_limits.ts";
-import { lookAtMachine, type Machine, refuseOtherUsers, USER_NAMESPACE } from "./_namespace_machine.ts";
+import { lookAtMachine, type Machine, oneId, refuseOtherUsers, USER_NAMESPACE } from "./_namespace_machine.ts";
 import type { Storage } from "./_namespace_mounts.ts";
 import { optionReader } from "./_namespace_options.ts";
 import type { NamespaceSandbox } from "./_namespace_sandbox.ts";
@@ -214,6 +214,11 @@ export class NamespaceProvider implements SandboxProvider {
     const { stored } = await this.#find(need, signal, emit);
     const machine = await this.#boxes.machine();
     return { stored, trees: (await this.#unpack(stored, machine.ownerMap, signal)).folders };
+  }
+
+  /** What helps against failures that only one id brings; undefined where there are more. */
+  async oneId(): Promise<string | undefined> {
+    return oneId(await this.#boxes.machine(), this.deps.env);
   }
 
   /** A sandbox on these trees, topmost first, in which others are seen below FROM. */

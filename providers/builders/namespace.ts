@@ -260,7 +260,8 @@ class Build {
       await applySteps(box, steps, {
         taskId: this.request.name,
         where: "in a sandbox of its base image",
-        hint: "the same line fails in any container of that base, or needs what builds.tool=namespace does not give",
+        hint: await this.provider.oneId() ??
+          "the same line fails in any container of that base, or needs what builds.tool=namespace does not give",
         deadlineMs: leftMs,
         clock: this.deps.clock,
         log: this.#log,

@@ -13,14 +13,17 @@ import {
   symlinkSync,
   writeFileSync,
 } from "node:fs";
+import { spawn, spawnSync } from "node:child_process";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
 import { after, before, test } from "node:test";
+import { fileURLToPath } from "node:url";
 import { HarborError } from "../../lib/errors.ts";
 import type { ImageConfig } from "../../lib/images/config.ts";
 import { systemClock } from "../../lib/runtime/clock.ts";
 import { systemRunner } from "../../lib/runtime/runner.ts";
+import { selfArgv } from "../../lib/runtime/self.ts";
 import { newRunId, thisOwner } from "../../lib/sandbox/owner.ts";
 import { removeWhole } from "../../lib/sandbox/scratch.ts";
 import type { ExecResult, Sandbox, SandboxSpec } from "../../lib/sandbox/provider.ts";
@@ -176,6 +179,7 @@ test(`namespace as ${who}: what is written inside stays inside, and the image st
   }
   assert.ok(lstatSync(join(base, "usr/bin/env")).isFile() || lstatSync(join(base, "usr/bin/env")).isSymbolicLink());
   assert.notEqual(lstatSync(join(base, "etc/passwd")).mode & 0o777, 0);
+  assert.equal(await output("echo on"), "on", "an account file that nobody may read is no fault");
 });
 
 test(`namespace as ${who}: a set-user-id program of the image works inside and gives no more than inside`, {
@@ -268,4 +272,36 @@ test("namespace: network=host shares this machine's network and says so", async 
     await output("wc -l < /proc/net/dev", one),
     String(readFileSync("/proc/net/dev", "utf8").split("\n").length - 1),
   );
+});
+
+test(
+  `namespace as ${who}: apt fetches as root where root is the only id`,
+  { skip: !oneId() && "there are more ids" },
+  async () => {
+    assert.equal(await output('cat "$APT_CONFIG"'), 'APT::Sandbox::User "root";');
+  },
+);
+
+test(`namespace as ${who}: kill -9 of the owner leaves no process of a sandbox, a relay or a group`, async () => {
+  const script = fileURLToPath(new URL("../support/namespace_owner.ts", import.meta.url));
+  const [program, ...args] = selfArgv([]);
+  const main = args.findIndex((word) => word.endsWith("main.ts"));
+  const argv = main < 0 ? args : [...args.slice(0, main), script];
+  const scratch = join(folder, "owner");
+  mkdirSync(scratch);
+  const owner = spawn(program!, [...argv, scratch, base], { stdio: ["ignore", "pipe", "inherit"] });
+  const said = await new Promise<string>((resolve) => owner.stdout.once("data", (data) => resolve(String(data))));
+  const pids = said.trim().split(" ").map(Number);
+  assert.equal(pids.length, 5, said); // two sandboxes, a group's bridge, its service, its main
+  owner.kill("SIGKILL");
+  const isGone = (pid: number) =>
+    !existsSync(`/proc/${pid}`) || /^State:\s+[ZX]/m.test(readFileSync(`/proc/${pid}/status`, "utf8"));
+  const relays = () =>
+    spawnSync("ps", ["-eo", "args", "-ww"], { encoding: "utf8" }).stdout.split("\n")
+      .filter((line) => line.includes(" relay ") && line.includes(scratch));
+  for (let tries = 0; tries < 100 && !(pids.every(isGone) && relays().length === 0); tries++) {
+    await systemClock.sleep(50);
+  }
+  assert.deepEqual([pids.filter((pid) => !isGone(pid)), relays()], [[], []]);
+  assert.ok(!readFileSync("/proc/self/mountinfo", "utf8").includes(scratch));
 });
