@@ -170,7 +170,7 @@ export async function relayReady(started: Started): Promise<void> {
   throw new HarborError(
     "sandbox.failed",
     `Cannot start the relay of a public sandbox: ${said.trim() || "no answer"}`,
-    { hint: "gym-harbor doctor tries it; ++sandbox.host.network=host shares this machine's network instead" },
+    { hint: "gym-harbor doctor tries it; network=host below sandbox.<name> shares this machine's network instead" },
   );
 }
 
