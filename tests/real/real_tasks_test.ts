@@ -115,7 +115,8 @@ async function provideBases(on: SandboxName, folder: string, truths: readonly Tr
 }
 
 const storeArgs = (store: string): string[] => [
-  ...["--image-store", store, "--unpack-dir", `${store}-unpacked`],
+  "--image-store",
+  store,
   ...(MIRROR === undefined ? [] : [`++registries.docker.io.mirrors=[${MIRROR}]`]),
 ];
 
