@@ -97,11 +97,17 @@ async function tryRanges(
   const tried = await runner.run(argv, { deadlineMs: 10_000, env: { PATH } });
   const start = tried.ended === "exit" && tried.exitCode === 0 ? rangeStart(tried.stdout) : undefined;
   if (start !== undefined) return { ids: "ranges", reason: "", ownerMap: `range:${start}` };
-  const said = tried.stderr.trim().split("\n").at(-1) ?? "";
-  const reason = findProgram("newuidmap") === undefined
-    ? "newuidmap is not installed"
-    : said || "newuidmap gives this user no range of ids";
+  const reason = whyOwnOnly(tried.stderr, findProgram("newuidmap") !== undefined);
   return { ids: "own", reason, ownerMap: `single:${thisUid()}` };
+}
+
+/** The missing piece, from what unshare (util-linux 2.38) said of a map with ranges. */
+export function whyOwnOnly(stderr: string, hasNewuidmap: boolean): string {
+  if (!hasNewuidmap) return "newuidmap is not installed";
+  const said = stderr.trim().split("\n").at(-1)!;
+  const stranger = /you \(user (\S+)\) don't exist/.exec(said)?.[1];
+  if (stranger !== undefined) return `id ${stranger} has no name on this machine, so /etc/subuid can give it no range`;
+  return said || "newuidmap gives this user no range of ids";
 }
 
 /** Where the ids of a user's range begin on this machine, by the map of a namespace that has them (user_namespaces(7)). */
