@@ -180,7 +180,7 @@ export class LayerWriter implements TarSink {
 
   #hardLink(real: string, header: TarHeader): void {
     // Some builders write these targets from the root of the image.
-    const target = this.#inside(header.linkname.replace(/^\/+/, ""), "the target of its link");
+    const target = this.#inside(header.linkname, "the target of its link");
     const source = target === "" ? undefined : this.#existing(target);
     if (source === undefined || this.#folders.has(source)) {
       throw this.#refused(
@@ -341,8 +341,9 @@ export class LayerWriter implements TarSink {
     }
   }
 
+  /** An absolute name counts from the layer's top, as it does for docker and podman. */
   #inside(name: string, what: string): string {
-    const path = cleanName(name);
+    const path = cleanName(name.replace(/^\/+/, ""));
     if (path === undefined) throw this.#refused(name, `${what} leads out of the layer`);
     return path;
   }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { execFileSync } from "node:child_process";
-import { existsSync, lstatSync, mkdirSync, readFileSync, readlinkSync, writeFileSync } from "node:fs";
+import { existsSync, lstatSync, mkdirSync, readdirSync, readFileSync, readlinkSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
 import { gzipSync, zstdCompressSync } from "node:zlib";
 import { HarborError } from "../../../lib/errors.ts";
@@ -75,7 +75,7 @@ for (
 
 const HOSTILE: [name: string, lines: Line[], says: RegExp][] = [
   ["a name that climbs out", [["file", "a/../../evil", "x"]], /'a\/\.\.\/\.\.\/evil': its name leads out/],
-  ["an absolute name", [["file", "/EVIL/x", "x"]], /leads out/],
+  ["an absolute name that climbs out", [["file", "/../EVIL/x", "x"]], /leads out/],
   [
     "a file through an absolute link",
     [["symlink", "x", "/EVIL"], ["file", "x/pwn", "x"]],
@@ -141,6 +141,21 @@ for (const [name, lines, says] of HOSTILE) {
       assert.equal(existsSync(`${evil}/pwn`), false);
     });
   }
+}
+
+for (const flat of [false, true]) {
+  test(`absolute names count from the layer's top${flat ? ", in a flat tree too" : ""}, as for docker and podman`, async () => {
+    using temp = new TempFolder("absolute");
+    const evil = temp.join("EVIL");
+    const root = temp.join("root");
+    for (const folder of [evil, root]) mkdirSync(folder);
+    const layer = blob(temp, tar(["file", `${evil}/x`, "x"], ["hardlink", "//again", `${evil}/x`]));
+    if (flat) await unpackFlat([layer], root, { owners: OWN, runner }, never);
+    else await unpackLayer(layer, root, { owners: OWN, runner, below: () => true }, never);
+    assert.equal(readFileSync(`${root}${evil}/x`, "utf8"), "x");
+    assert.equal(lstatSync(`${root}/again`).nlink, 2);
+    assert.deepEqual(readdirSync(evil), []);
+  });
 }
 
 test("links inside the layer lead where they say, from its top", async () => {
