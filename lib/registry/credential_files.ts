@@ -39,13 +39,20 @@ type LoginFile = z.infer<typeof LoginFile>;
 
 const HelperReply = z.looseObject({ Username: z.string(), Secret: z.string() });
 
+interface LoginPlace {
+  path: string;
+  kind: "auths" | "dockercfg";
+  /** By a variable of its own: then it should be there. */
+  named?: true;
+}
+
 /** Where logins may be, first one first. */
-export function filesOf(env: Env): { path: string; kind: "auths" | "dockercfg" }[] {
+export function filesOf(env: Env): LoginPlace[] {
   const home = env.HOME || undefined;
   const below = (folder: string | undefined, ...names: string[]) =>
     folder === undefined || folder === "" ? [] : [{ path: join(folder, ...names), kind: "auths" as const }];
   return [
-    ...below(env.REGISTRY_AUTH_FILE),
+    ...below(env.REGISTRY_AUTH_FILE).map((place) => ({ ...place, named: true as const })),
     ...below(env.XDG_RUNTIME_DIR, "containers", "auth.json"),
     ...below(env.XDG_CONFIG_HOME || (home && join(home, ".config")), "containers", "auth.json"),
     ...below(env.DOCKER_CONFIG || (home && join(home, ".docker")), "config.json"),
@@ -62,12 +69,14 @@ export function localLogins({ env, runner, emit }: { env: Env; runner: Runner; e
   };
   let files: Promise<LoginFile[]> | undefined;
   return async (host, repository, signal) => {
-    files ??= Promise.all(filesOf(env).map(async ({ path, kind }) => await read(path, kind, warn)));
+    files ??= Promise.all(filesOf(env).map(async ({ path, kind, named }) => await read(path, kind, warn, named)));
     for (const file of await files) {
       const helper = matching(file.credHelpers ?? {}, host, repository)?.[1] ?? file.credsStore ?? undefined;
       const held = helper === undefined ? undefined : await askHelper(helper, host, { env, runner, warn }, signal);
-      const found = held ?? credentialOf(matching(file.auths ?? {}, host, repository)?.[1]);
+      const [key, login] = matching(file.auths ?? {}, host, repository) ?? [];
+      const found = held ?? credentialOf(login);
       if (found !== undefined) return found;
+      if (login?.auth) warn(`the login for ${key} is not used: its 'auth' is not user:password in base64`);
     }
     return undefined;
   };
@@ -82,12 +91,19 @@ export async function loginHosts(env: Env): Promise<string[]> {
   return [...new Set(keys.map((key) => prefixOf(key).split("/")[0]!).filter((host) => host !== ""))];
 }
 
-async function read(path: string, kind: "auths" | "dockercfg", warn: (text: string) => void): Promise<LoginFile> {
+async function read(
+  path: string,
+  kind: LoginPlace["kind"],
+  warn: (text: string) => void,
+  named = false,
+): Promise<LoginFile> {
   let text: string;
   try {
     text = await readFile(path, "utf8");
   } catch (error) {
-    if (!["ENOENT", "ENOTDIR"].includes(errno(error) ?? "")) warn(`logins in ${path} are not used: ${reasonOf(error)}`);
+    if (named || !["ENOENT", "ENOTDIR"].includes(errno(error) ?? "")) {
+      warn(`logins in ${path} are not used: ${reasonOf(error)}`);
+    }
     return {};
   }
   try {

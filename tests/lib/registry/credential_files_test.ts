@@ -109,6 +109,24 @@ for (const [what, text, says] of MALFORMED) {
   });
 }
 
+test("the file that REGISTRY_AUTH_FILE names should be there; the others need not be", async () => {
+  const { warnings } = await found({}, "r.local/x", { env: (path) => ({ REGISTRY_AUTH_FILE: `${path}/none.json` }) });
+  assert.deepEqual(warnings.map((text) => text.split(": ")[0]), ["logins in ~/none.json are not used"]);
+});
+
+test("a login that is no login is a warning that does not repeat it, and the next file counts", async () => {
+  const { user, warnings } = await found(
+    {
+      [DOCKER]: auths({ "r.local": { auth: "s3cret!" } }),
+      ".dockercfg": JSON.stringify({ "r.local": auth("u") }),
+    },
+    "r.local/x",
+  );
+  assert.deepEqual([user, warnings], ["u", [
+    "the login for r.local is not used: its 'auth' is not user:password in base64",
+  ]]);
+});
+
 test("a login file that cannot be read is a warning that names it", async () => {
   const { warnings } = await found({ [`${DOCKER}/in-its-place`]: "" }, "r.local/x");
   assert.deepEqual(warnings, ["logins in ~/.docker/config.json are not used: it is a folder, must be a file"]);
