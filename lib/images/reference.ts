@@ -30,14 +30,25 @@ const DIGEST = /^sha256:[0-9a-f]{64}$/;
 /** `host`, `host:port` or `[v6]:port`. */
 export const HOST = /^(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(?::\d{1,5})?$/;
 
+/** Where a login (`user:password@`) before the host ends; 0 without one. Only a digest may stand behind an `@`. */
+function loginEnd(text: string): number {
+  const last = text.lastIndexOf("@");
+  const isDigest = /^sha\d+:[0-9a-f]*$/i.test(text.slice(last + 1));
+  const end = isDigest ? text.slice(0, last).lastIndexOf("@") : last;
+  return /[/.:]/.test(text.slice(end + 1)) ? end + 1 : 0;
+}
+
 /** Throws HarborError "usage" that names the part which is wrong. */
 export function parseReference(written: string): Reference {
   const text = written.replace(/^docker:\/\//, "");
+  const login = loginEnd(text);
   const refuse = (why: string): never => {
-    throw new HarborError("usage", `'${written}' is not an image reference: ${why}`, {
+    throw new HarborError("usage", `'${text.slice(login)}' is not an image reference: ${why}`, {
       hint: "write [host[:port]/]path[:tag][@sha256:<64 hex digits>]",
     });
   };
+  if (login > 0) refuse("it carries a login; docker login and podman login keep those");
+  if (/^\w+:\/\//.test(text)) refuse("it is an address, and a reference begins with its host");
   const at = text.indexOf("@");
   const digest = at < 0 ? undefined : text.slice(at + 1);
   if (digest !== undefined && !DIGEST.test(digest)) refuse(`its digest '${digest}' is not sha256 and 64 hex digits`);

@@ -35,11 +35,28 @@ const REFUSED: [written: string, says: RegExp][] = [
   ["debian@sha512:ab", /its digest 'sha512:ab'/],
   ["debian@sha256:ab", /its digest/],
   [`x/${"a".repeat(255)}`, /longer than 255/],
+  ["https://ghcr.io/x", /it is an address/],
 ];
 
 for (const [written, says] of REFUSED) {
   test(`parseReference() refuses ${JSON.stringify(written.slice(0, 20))}`, () => {
     assert.throws(() => parseReference(written), says);
+  });
+}
+
+const WITH_LOGIN = [
+  "bob:s3cret@h:5000/x:1",
+  "http://bob:s3cret@h:5000/x",
+  "docker://bob:s3cret@ghcr.io/x",
+  "bob:s3@s3cret@h.io/x",
+  `s3cret@ghcr.io/x:1@${D}`,
+];
+for (const written of WITH_LOGIN) {
+  test(`parseReference() refuses ${written.slice(0, 30)} without repeating its password`, () => {
+    assert.throws(
+      () => parseReference(written),
+      ({ message }: Error) => /it carries a login/.test(message) && !/s3/.test(message),
+    );
   });
 }
 
