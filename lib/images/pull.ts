@@ -41,8 +41,17 @@ export async function pullImage(
     if (here !== undefined) return await namedAlso(here, names, store, platform);
     return await pulled(named, deps, signal, emit);
   } catch (thrown) {
-    throw attempting(`Cannot pull ${named.written}`, "image.failed", thrown);
+    throw attempting(`Cannot pull ${named.written}`, "image.failed", withNextStep(thrown, named.host));
   }
+}
+
+/** What broke off or came otherwise than announced says of itself what; here is what to do about it. */
+function withNextStep(thrown: unknown, host: string): unknown {
+  if (!(thrown instanceof HarborError) || thrown.hint !== undefined) return thrown;
+  const { code, message, details } = thrown;
+  const hint = `try again: what came whole is kept; if it stays so, ${host} or a proxy on the way is at fault ` +
+    `(push the image again, or use a mirror: registries.${host}.mirrors=[URL])`;
+  return new HarborError(code, message, { hint, details, cause: thrown });
 }
 
 /** An image that is here under further names; a store that cannot be written keeps the ones it has. */

@@ -107,7 +107,11 @@ test("pullImage() refuses a layer whose bytes are not what its digest says", asy
   await using box = await setUp();
   const made = madeImage();
   box.server.hold("x", made, "1").put(`/v2/x/blobs/${made.layerDigests[0]}`, made.layers[0]!.map((byte) => byte ^ 1));
-  await assert.rejects(box.pull("x:1"), { code: "image.failed", message: /digest/ });
+  await assert.rejects(box.pull("x:1"), {
+    code: "image.failed",
+    message: /digest/,
+    hint: /^try again: .* or use a mirror/,
+  });
   assert.equal(await box.store.find(`${box.server.host}/x:1`, platform), undefined);
 });
 
