@@ -14,6 +14,7 @@ import { type Configurations, type ConfigurationSources, readConfigurations, typ
 import { type BuildOptions, platformOfOptions } from "./options.ts";
 import { mainImage, type Origin, type PlanOptions, type TaskImage, verifierImages } from "./plan.ts";
 import { COMPOSE_IMAGES, withRecords } from "./records.ts";
+import { parseReference } from "./reference.ts";
 import { hostStart, type Start, startOf } from "./start.ts";
 
 export interface PrepareDeps extends BuildDeps, Pick<ConfigurationSources, "local" | "registry" | "fetch"> {
@@ -85,7 +86,7 @@ interface Planned {
 interface Plan {
   planned: Planned[];
   compose: Map<string, ComposePlan>;
-  /** Task id → why its Compose file was refused. */
+  /** Task id → why its Compose file, or the name of an image, was refused. */
   refused: Record<string, string>;
 }
 
@@ -109,9 +110,26 @@ export function planTasks(
     }
     if (reading !== null) plan.compose.set(task.id, reading.plan);
     const agentSide = reading === null ? [mainImage(task, options)] : composeImages(task, reading.plan, options);
-    plan.planned.push({ task, images: [...agentSide, ...verifierImages(task, options)] });
+    const images = [...agentSide, ...verifierImages(task, options)];
+    const odd = noReference(images);
+    if (odd === undefined) plan.planned.push({ task, images });
+    else plan.refused[task.id] = odd;
   }
   return plan;
+}
+
+/** Why a name among a task's images is none: no engine or registry need be asked about it. */
+function noReference(images: readonly TaskImage[]): string | undefined {
+  for (const { origin } of images) {
+    if (!("reference" in origin)) continue;
+    try {
+      parseReference(origin.reference);
+    } catch (error) {
+      if (!(error instanceof HarborError)) throw error;
+      return error.message;
+    }
+  }
+  return undefined;
 }
 
 function textOf(path: string): string | undefined {

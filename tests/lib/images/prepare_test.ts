@@ -204,6 +204,18 @@ test("a Compose file that is refused leaves its task out with service and key, a
   assert.deepEqual([...images.keys()], ["good"]);
 });
 
+test("A13: a name that no image can have leaves out its own task alone, before anybody is asked", async () => {
+  using folder = new TempFolder("prepare");
+  const tasks = tasksOf(folder, {
+    bad: { "task.toml": '[environment]\ndocker_image = "r.local/Bad:1"\n' },
+    base: { "environment/Dockerfile": "FROM r.local/Bad:1\n" },
+    good: { "environment/Dockerfile": "FROM debian:12\n" },
+  });
+  const { images, refused } = await prepareTasks(tasks, depsOf(folder), never);
+  for (const id of ["bad", "base"]) assert.match(refused[id]!, /'r\.local\/Bad:1' is not an image reference: 'Bad'/);
+  assert.deepEqual([...images.keys()], ["good"]);
+});
+
 test("a base that nobody has and a build that fails are their tasks' failures, by name", async () => {
   using folder = new TempFolder("prepare");
   const tasks = tasksOf(folder, {
