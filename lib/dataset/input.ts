@@ -69,10 +69,25 @@ export async function readInput(
     signal.throwIfAborted();
     if (loaded.hashes.task_digest === null) input.complete = false;
     else input.folderDigests.set(loaded.id, loaded.hashes.task_digest);
-    if (chosen.has(loaded.id)) take(loaded, input, digestOf, defaults, settings);
+    if (!chosen.has(loaded.id)) continue;
+    input.warnings.push(...changedSinceExport(loaded, target));
+    take(loaded, input, digestOf, defaults, settings);
   }
   input.digests = datasetDigest(dataset.folder, [...input.folderDigests.values(), ...leftOut(target)]);
   return input;
+}
+
+/** What a bundle's index says otherwise of a task: its bytes were damaged on the way, or somebody worked on it there. */
+function changedSinceExport({ id, hashes }: LoadedTask, { bundle }: Target): RunInput["warnings"] {
+  if (bundle === undefined) return [];
+  const exported = Object.hasOwn(bundle.index.tasks, id) ? bundle.index.tasks[id] : undefined;
+  const now = hashes.task_digest;
+  if (exported !== undefined && exported.folder_digest === now) return [];
+  const message = exported === undefined
+    ? "it is not of the bundle that it lies in"
+    : `its files are not those that were exported: its folder digest is ${now}, the bundle says ${exported.folder_digest}`;
+  const hint = `gym-harbor bundle verify ${bundle.folder} names what differs`;
+  return [{ task: id, finding: { code: "bundle.changed", message, hint } }];
 }
 
 type Digester = (task: Task, folderDigest: string) => string;

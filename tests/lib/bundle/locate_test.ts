@@ -56,6 +56,26 @@ test("a task that is changed inside a bundle changes the dataset's digest", asyn
   assert.equal(now.alpha, before.alpha);
 });
 
+test("a task that differs from what was exported is a warning with both digests; a stranger among them is one too", async () => {
+  using work = await BundleWork.make();
+  await work.export("out");
+  const warnings = async () => {
+    const input = await readInput(resolveTarget("out", work.temp.path), {}, {}, never);
+    return input.warnings.filter(({ finding }) => finding.code === "bundle.changed")
+      .map(({ task, finding }) => `${task}: ${finding.message}`);
+  };
+  assert.deepEqual(await warnings(), []);
+  const { folder_digest } = resolveTarget("out", work.temp.path).bundle!.index.tasks.beta!;
+  writeFileSync(work.temp.join("out/dataset/words/beta/tests/test.sh"), "exit 0\n");
+  cpSync(work.temp.join("out/dataset/words/alpha"), work.temp.join("out/dataset/words/omega"), { recursive: true });
+  const [beta, omega, ...rest] = await warnings();
+  assert.match(
+    beta!,
+    new RegExp(`^beta: its files .* folder digest is [0-9a-f]{64}, the bundle says ${folder_digest}$`),
+  );
+  assert.deepEqual([omega, rest], ["omega: it is not of the bundle that it lies in", []]);
+});
+
 test("folders inside a bundle know it: the dataset and each task", async () => {
   using work = await BundleWork.make();
   await work.export("out");
