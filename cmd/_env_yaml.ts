@@ -6,6 +6,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { parse as parseYaml } from "yaml";
 import { errno, HarborError, messageOf } from "../lib/errors.ts";
+import { reasonOf } from "../lib/files/reason.ts";
 
 export const ENV_YAML = "env.yaml";
 
@@ -17,7 +18,7 @@ export function readEnvYaml(cwd: string): [key: string, value: unknown][] {
     text = readFileSync(path, "utf8");
   } catch (error) {
     if (errno(error) === "ENOENT") return [];
-    throw unreadable(path, messageOf(error));
+    throw unreadable(path, reasonOf(error));
   }
   let value: unknown;
   try {

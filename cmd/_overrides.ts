@@ -4,8 +4,9 @@
  */
 import { parse as parseYaml } from "yaml";
 import { PROVIDERS } from "../providers/mod.ts";
-import { HarborError } from "../lib/errors.ts";
+import { attempting, HarborError } from "../lib/errors.ts";
 import { SETTING_NAMES } from "../lib/episode/settings.ts";
+import { buildOptions } from "../lib/images/options.ts";
 import { type RegistrySettings, registrySettings } from "../lib/registry/settings.ts";
 import { nearest } from "../lib/suggest.ts";
 
@@ -61,9 +62,16 @@ export function parseOverrides(words: readonly string[], file: readonly [string,
     if (noSandbox || (known !== null && !isBelow(rest.join("."), known!))) overrides.withoutEffect.push(path.join("."));
     else set(overrides as unknown as Record<string, unknown>, path, value);
   };
-  for (const [key, value] of file) {
-    if (isForeign(key)) overrides.withoutEffect.push(`env.yaml: ${key}`);
-    else take(key, value, false);
+  try {
+    for (const [key, value] of file) {
+      if (isForeign(key)) overrides.withoutEffect.push(`env.yaml: ${key}`);
+      else take(key, value, false);
+    }
+    buildOptions(overrides.builds, {});
+    registrySettings(registries);
+    checkGym(overrides.gym.defaults);
+  } catch (error) {
+    throw attempting("env.yaml", "usage", error);
   }
   for (const word of words) {
     const match = /^(\+{0,2})([^=+]+)=([^]*)$/.exec(word);

@@ -39,6 +39,20 @@ test("keys of other programs are named as without effect, misspelt ones of ours 
   assert.throws(() => read("harbor_environment_server: {enforce_task_timeout: 1}\n"), { code: "usage" });
 });
 
+for (
+  const text of [
+    "builds: {tol: docker}",
+    "builds: {concurrency: lots}",
+    "buildz: {}",
+    "sandbox: {foo: 1}",
+    "registries: {ghcr.io: {insecur: true}}",
+    "gym: {defaults: {num_repeats: x}}",
+  ]
+) {
+  test(`what env.yaml gets wrong is said to be in env.yaml: ${text}`, () =>
+    assert.throws(() => read(text), { code: "usage", message: /^env\.yaml: / }));
+}
+
 for (const [name, text] of [["broken", "a: [\n"], ["a list", "- a\n"]] as const) {
   test(`env.yaml that is ${name} is refused by its path`, () =>
     assert.throws(() => read(text), { code: "usage", message: /Cannot read .*env\.yaml: / }));
