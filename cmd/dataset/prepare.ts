@@ -38,7 +38,8 @@ export const parse = (argv: string[]): Options =>
     withPrepareOptions(
       command.name("dataset prepare").description(
         "Builds what has to be built, records what every image is, and writes what a run starts from. Runs that " +
-          "begin after its line 'Run config written to …' ask no registry. Exit 0: every selected task has its images.",
+          "begin after its line 'Run config written to …' read and build nothing again. --sandbox namespace also " +
+          "pulls; docker and podman pull when a run starts. Exit 0: no selected task is left out.",
       ),
     ));
 
