@@ -61,8 +61,8 @@ const isBuilt = (name: string): boolean => /^hb__[0-9a-f]+$/.test(name);
 export function whyNotPulled(name: string, deps: FindDeps): string | undefined {
   if (deps.store === undefined || deps.registry === undefined) return "there is no store to pull it into";
   if (isBuilt(name)) return "it is built on this machine, and no registry has it";
-  if (deps.offline) return "and --offline asks no registry";
-  if (deps.store.readOnly) return `and ${deps.store.folder} cannot be written`;
+  if (deps.offline) return "--offline asks no registry";
+  if (deps.store.readOnly) return `${deps.store.folder} cannot be written, so it is not pulled`;
   return undefined;
 }
 
