@@ -1,8 +1,9 @@
 /** `images pull`: images from registries into our own store, whole and checked, once for all who share it. */
 import { z } from "zod";
 import type { Context } from "../../lib/context.ts";
-import { EXIT, HarborError } from "../../lib/errors.ts";
+import { EXIT, exitCodeOf, HarborError } from "../../lib/errors.ts";
 import { pullImage } from "../../lib/images/pull.ts";
+import { parseReference } from "../../lib/images/reference.ts";
 import { screen } from "../../lib/report/screen.ts";
 import { pool } from "../../lib/runtime/pool.ts";
 import { isUtf8Locale } from "../../lib/runtime/terminal.ts";
@@ -64,6 +65,7 @@ export async function run(options: Options, ctx: Context): Promise<number> {
     await pool(referencesIn(references, ctx.cwd), options.concurrency, async (reference) => {
       try {
         const here = setup.offline || isLocal(reference) ? await store.find(reference, platform) : undefined;
+        if (here === undefined && setup.offline) throw missing(reference, store);
         const deps = { registry, store, platform };
         const image = here ?? await pullImage(notLocal(reference), deps, ctx.signal, view.emit);
         await unpack?.(image);
@@ -85,7 +87,16 @@ export async function run(options: Options, ctx: Context): Promise<number> {
   } finally {
     view.close();
   }
-  return failed.length === 0 ? EXIT.ok : failed.every(({ error }) => error.code === "usage") ? EXIT.usage : EXIT.no;
+  if (failed.length === 0) return EXIT.ok;
+  return failed.every(({ error }) => exitCodeOf(error.code) === EXIT.usage) ? EXIT.usage : EXIT.no;
+}
+
+function missing(reference: string, { folder }: ImageStore): HarborError {
+  parseReference(reference);
+  return new HarborError("image.missing", `Offline: ${reference} is not in the image store ${folder}`, {
+    hint:
+      "carry it in: gym-harbor bundle export or images save where there is a network, bundle import or images load here",
+  });
 }
 
 /** As the sandbox without an engine does it for this user. */

@@ -177,7 +177,7 @@ const PULLS: [name: string, words: string[], code: number, says: RegExp][] = [
   ["a local build", ["hb__0123456789abcdef"], 1, /built on a machine and is in no registry/],
   ["a name that is none", ["UPPER case"], 2, /is not an image reference/],
   ["a list that is none", ["list.json"], 2, /not a list of images/],
-  ["an image offline", ["debian:13", "--offline"], 1, /offline/i],
+  ["an image offline", ["debian:13", "--offline"], 2, /Offline: debian:13 is not in the image store/],
   ["an unknown override", ["debian:13", "registries.x.insecur=true", "--offline"], 2, /unknown key/],
 ];
 for (const [name, words, code, says] of PULLS) {
