@@ -11,6 +11,7 @@ import { isUtf8Locale } from "../../lib/runtime/terminal.ts";
 import { readEnvYaml } from "../_env_yaml.ts";
 import { parseWith } from "../_options.ts";
 import { parseOverrides } from "../_overrides.ts";
+import { isOffline } from "../_run_options.ts";
 import { bundleFolder, bundleStore } from "./_folder.ts";
 
 const Options = z.strictObject({
@@ -38,6 +39,11 @@ export const parse = (argv: string[]): Options =>
       .option("-v, --verbose", "also every request"));
 
 export async function run(options: Options, ctx: Context): Promise<number> {
+  if (isOffline({ offline: false }, ctx.env)) {
+    throw new HarborError("usage", `GYM_HARBOR_OFFLINE is set, and bundle push asks ${options.registry}`, {
+      hint: "unset it for this command: env -u GYM_HARBOR_OFFLINE gym-harbor bundle push …",
+    });
+  }
   const place = registryPlace(options.registry);
   const { registries } = parseOverrides(options.overrides, readEnvYaml(ctx.cwd));
   const folder = bundleFolder(options.folder, ctx);

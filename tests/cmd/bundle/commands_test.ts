@@ -3,6 +3,7 @@ import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import * as importing from "../../../cmd/bundle/import.ts";
+import * as push from "../../../cmd/bundle/push.ts";
 import * as verify from "../../../cmd/bundle/verify.ts";
 import type { CommandModule } from "../../../cmd/mod.ts";
 import { BundleWork } from "../../support/bundles.ts";
@@ -11,8 +12,13 @@ import { testStore } from "../../support/images.ts";
 
 const AMD64 = ["--platform", "linux/amd64"];
 
-async function call<O>(command: CommandModule<O>, work: BundleWork, ...argv: string[]) {
-  const { ctx, out, notes } = testContext({ cwd: work.temp.path, env: { TMPDIR: work.temp.path } });
+async function call<O>(
+  command: CommandModule<O>,
+  work: BundleWork,
+  ...words: [Record<string, string>, ...string[]] | string[]
+) {
+  const [more, argv] = typeof words[0] === "object" ? [words[0], words.slice(1) as string[]] : [{}, words as string[]];
+  const { ctx, out, notes } = testContext({ cwd: work.temp.path, env: { TMPDIR: work.temp.path, ...more } });
   const exit = await command.run(command.parse(argv), ctx).catch((error: Error) => error.message);
   return { exit, out, notes };
 }
@@ -60,6 +66,13 @@ test("bundle import takes nothing of a bundle with a fault, and names it", async
   assert.match(String(done.exit), /out is not taken over: 2 faults/);
   assert.match(done.out[0]!, /^dataset\/words\/beta\/tests\/test\.sh: /);
   assert.deepEqual(await testStore(work.temp.join("own")).list(), []);
+});
+
+test("bundle push asks no registry where GYM_HARBOR_OFFLINE is set", async () => {
+  using work = await BundleWork.make();
+  await work.export("out");
+  const done = await call(push, work, { GYM_HARBOR_OFFLINE: "1" }, "out", "--registry", "127.0.0.1:1/x");
+  assert.match(String(done.exit), /GYM_HARBOR_OFFLINE is set, and bundle push asks 127\.0\.0\.1:1\/x/);
 });
 
 test("bundle import --verify-only checks and takes nothing", async () => {
