@@ -7,11 +7,13 @@ import { withBundleNames } from "../lib/bundle/names.ts";
 import { type ComposeRequest, readCompose } from "../lib/compose/mod.ts";
 import type { Context } from "../lib/context.ts";
 import { HarborError } from "../lib/errors.ts";
+import { offlineRefusal } from "../lib/episode/images.ts";
 import type { Emit } from "../lib/events.ts";
 import type { BuilderOptions } from "../lib/images/builder.ts";
 import { imageName } from "../lib/images/plan.ts";
 import { type Prepared, prepareOnHost, prepareTasks } from "../lib/images/prepare.ts";
 import { Records } from "../lib/images/record_files.ts";
+import type { Start } from "../lib/images/start.ts";
 import { LOCK_SUFFIX, scratchRoot } from "../lib/sandbox/scratch.ts";
 import type { ImageNeed, SandboxProvider } from "../lib/sandbox/provider.ts";
 import type { Task } from "../lib/task/task.ts";
@@ -153,4 +155,25 @@ export function unrecorded(prepared: Prepared): HarborError | undefined {
     hint: failed[0]!.error.hint,
     details: { failed: Object.fromEntries(failed.map(({ name, error }) => [name, error.message])) },
   });
+}
+
+/** What is known to start, of every task. */
+export function starts({ images }: Pick<Prepared, "images">): Start[] {
+  return [...images.values()].flatMap((roles) => [...roles.values()])
+    .filter((start): start is Start => !(start instanceof HarborError));
+}
+
+/** Under --offline every image must be here already, by one of its names. */
+export async function refuseMissing(prepared: Prepared, isHere: (name: string) => Promise<boolean>): Promise<void> {
+  const missing: Record<string, string> = {};
+  for (const { name, error } of prepared.failures) missing[name] = error.message;
+  const wanted = new Map(
+    starts(prepared).flatMap(({ reference, names }) => reference === undefined ? [] : [[reference, names]]),
+  );
+  for (const [reference, names] of wanted) {
+    let here = false;
+    for (const name of names) here ||= await isHere(name);
+    if (!here) missing[reference] = `${reference} is not on this machine`;
+  }
+  if (Object.keys(missing).length > 0) throw offlineRefusal(missing);
 }

@@ -21,7 +21,7 @@ import { readSelected, recordDataset } from "../_evaluate.ts";
 import { imageSetup } from "../_images.ts";
 import { parseWith } from "../_options.ts";
 import { parseOverrides } from "../_overrides.ts";
-import { lazily, prepareImages, unrecorded } from "../_prepare.ts";
+import { lazily, prepareImages, refuseMissing, unrecorded } from "../_prepare.ts";
 import { ImageOptions, withImageOptions } from "../_run_options.ts";
 import { RunSandboxes } from "../_run_sandboxes.ts";
 
@@ -108,6 +108,15 @@ export async function run(options: Options, ctx: Context): Promise<number> {
       groups: undefined, // the sandbox that will run it may be another one
       records,
     }, ctx);
+    if (setup.offline) {
+      const sandbox = await provider();
+      await refuseMissing(
+        prepared,
+        async (name) =>
+          await setup.store.find(name, setup.platform) !== undefined ||
+          await sandbox?.local?.(name, ctx.signal) !== undefined,
+      );
+    }
     const fatal = unrecorded(prepared);
     if (fatal !== undefined) throw fatal;
     const request = requestOf(input, prepared, {

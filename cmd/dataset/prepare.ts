@@ -2,12 +2,10 @@
 import { episodeSettings } from "../../lib/episode/settings.ts";
 import type { z } from "zod";
 import type { Context } from "../../lib/context.ts";
-import { EXIT, HarborError } from "../../lib/errors.ts";
-import { offlineRefusal } from "../../lib/episode/images.ts";
+import { EXIT } from "../../lib/errors.ts";
 import type { RunInput } from "../../lib/dataset/input.ts";
 import type { PlannedTask } from "../../lib/episode/plan.ts";
 import type { Done, Prepared } from "../../lib/images/prepare.ts";
-import type { Start } from "../../lib/images/start.ts";
 import { pullImage } from "../../lib/images/pull.ts";
 import { recordFacts } from "../../lib/images/record_files.ts";
 import { byCodePoint } from "../../lib/files/order.ts";
@@ -18,7 +16,6 @@ import { runConfig } from "../../lib/rollouts/run_config.ts";
 import { RunStore } from "../../lib/rollouts/store.ts";
 import { pool } from "../../lib/runtime/pool.ts";
 import { isUtf8Locale } from "../../lib/runtime/terminal.ts";
-import type { SandboxProvider } from "../../lib/sandbox/provider.ts";
 import { resolveTarget } from "../../lib/target/resolve.ts";
 import { providerName } from "../../providers/mod.ts";
 import { readEnvYaml } from "../_env_yaml.ts";
@@ -27,7 +24,7 @@ import { type ImageSetup, imageSetup } from "../_images.ts";
 import { parseWith } from "../_options.ts";
 import { type Overrides, parseOverrides } from "../_overrides.ts";
 import { composeOverlays } from "../_compose.ts";
-import { lazily, prepareImages, unrecorded } from "../_prepare.ts";
+import { lazily, prepareImages, refuseMissing, starts, unrecorded } from "../_prepare.ts";
 import { PrepareOptions, withPrepareOptions } from "../_run_options.ts";
 import { RunSandboxes } from "../_run_sandboxes.ts";
 
@@ -83,7 +80,10 @@ export async function run(options: Options, ctx: Context): Promise<number> {
     }, ctx);
     const skipped = { ...input.unloadable, ...leftOut(prepared) };
     await store.write(paths.skipped, json(skipped));
-    if (setup.offline) await refuseMissing(prepared, await provider(), ctx.signal);
+    if (setup.offline) {
+      const sandbox = await provider();
+      await refuseMissing(prepared, async (name) => await sandbox?.local?.(name, ctx.signal) !== undefined);
+    }
     const fatal = unrecorded(prepared);
     if (fatal !== undefined) throw fatal;
     if (options.sandbox === "namespace") await pullAll(prepared, setup, ctx, view.emit);
@@ -138,33 +138,9 @@ const leftOut = ({ refused, failures }: Prepared): Record<string, string> => ({
   ...Object.fromEntries(failures.flatMap(({ tasks, error }) => tasks.map((id) => [id, error.message]))),
 });
 
-function starts({ images }: Prepared) {
-  return [...images.values()].flatMap((roles) => [...roles.values()])
-    .filter((start): start is Start => !(start instanceof HarborError));
-}
-
 /** What a run of the prepared tasks starts (images.json), sorted. */
 const references = (prepared: Prepared): string[] =>
   [...new Set(starts(prepared).flatMap(({ reference }) => reference ?? []))].sort(byCodePoint);
-
-/** Under --offline every image must be here already. */
-async function refuseMissing(
-  prepared: Prepared,
-  provider: SandboxProvider | undefined,
-  signal: AbortSignal,
-): Promise<void> {
-  const missing: Record<string, string> = {};
-  for (const { name, error } of prepared.failures) missing[name] = error.message;
-  const wanted = new Map(
-    starts(prepared).flatMap(({ reference, names }) => reference === undefined ? [] : [[reference, names]]),
-  );
-  for (const [reference, names] of wanted) {
-    let here = false;
-    for (const name of names) here ||= await provider?.local?.(name, signal) !== undefined;
-    if (!here) missing[reference] = `${reference} is not on this machine`;
-  }
-  if (Object.keys(missing).length > 0) throw offlineRefusal(missing);
-}
 
 const PULLS_TOGETHER = 2;
 
