@@ -108,7 +108,8 @@ test("the command line: what is misspelt is named with what was meant, and exits
     [["validate", task, ...HOST, "--concurrency", "0"], /concurrency/],
     [["validate", task, ...HOST, "--num-repeats", "x"], /num-repeats/],
     [["run", task, ...HOST, "--agent", "oracel"], /oracle/],
-    [["images", "pull", task], /not in this version/],
+    [["images", "pull", "Not A Reference"], /path component/],
+    [["eval", "plan", task], /not in this version/],
   ];
   for (const [argv, says] of lines) {
     const result = await runCli(argv, { cwd: folder.path });
