@@ -182,12 +182,13 @@ sandboxTest(
       "steps/one/solution/solve.sh": "true\n",
     });
     folder.task("data/composed", {
-      files: { "environment/docker-compose.yaml": "services:\n  main:\n    image: x\n" },
+      files: { "environment/docker-compose.yaml": "services:\n  main:\n    image: x\n  db:\n    image: y\n" },
     });
     const run = await validate(folder.join("data"), folder.join("out", "rollouts.jsonl"), ["--sandbox", "host"]);
     assert.equal(run.code, 1, run.stderr);
     assert.deepEqual(run.rows, []);
-    for (const name of ["allowlist", "separate", "stepped", "composed"]) {
+    assert.match(run.skipped.composed ?? "", /host cannot run a Compose task/);
+    for (const name of ["allowlist", "separate", "stepped"]) {
       assert.match(run.skipped[name] ?? "", /^not in this version: /, `${name}: ${JSON.stringify(run.skipped)}`);
     }
   },
