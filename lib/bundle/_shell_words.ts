@@ -17,8 +17,11 @@ export interface SimpleCommand {
 
 const SEPARATORS = new Set([";", "&", "|", "(", ")", "\n"]);
 
+/** Nobody nests substitutions deeper on purpose; what lies below is not looked at. */
+const DEEPEST_SUBSTITUTION = 20;
+
 export function simpleCommands(script: string): SimpleCommand[] {
-  return new Reader(script).read();
+  return new Reader(script, 0).read();
 }
 
 class Reader {
@@ -35,7 +38,7 @@ class Reader {
   #writes: string[] = [];
   #pending: { name: string; tabs: boolean; command: number }[] = [];
 
-  constructor(private readonly text: string) {}
+  constructor(private readonly text: string, private readonly depth: number) {}
 
   read(): SimpleCommand[] {
     while (this.#at < this.text.length) this.#step(this.text[this.#at]!);
@@ -65,7 +68,7 @@ class Reader {
     } else if (char === " " || char === "\t" || char === "\r") {
       this.#endWord();
       this.#at++;
-    } else if (char === "&" && (text[this.#at + 1] === ">" || /[<>]$/.test(text.slice(0, this.#at)))) {
+    } else if (char === "&" && (text[this.#at + 1] === ">" || "<>".includes(text[this.#at - 1] ?? " "))) {
       this.#at++; // &> and >&: the redirection around it is what counts
     } else if (SEPARATORS.has(char)) {
       this.#endCommand();
@@ -119,8 +122,10 @@ class Reader {
     const from = this.#at + (back ? 1 : 2);
     const end = back ? this.text.indexOf("`", from) : closing(this.text, from);
     const inside = this.text.slice(from, end < 0 ? this.text.length : end);
-    if (!inside.startsWith("(")) { // `$((…))` is arithmetic
-      for (const one of simpleCommands(inside)) this.#commands.push({ ...one, line: one.line + this.#line - 1 });
+    const isArithmetic = inside.startsWith("("); // `$((…))`
+    if (!isArithmetic && this.depth < DEEPEST_SUBSTITUTION) {
+      const commands = new Reader(inside, this.depth + 1).read();
+      for (const one of commands) this.#commands.push({ ...one, line: one.line + this.#line - 1 });
     }
     this.#add("$");
     this.#line += inside.split("\n").length - 1;

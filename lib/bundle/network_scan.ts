@@ -117,6 +117,9 @@ const KNOWN_FETCHES =
   /\b(?:nltk\.download|load_dataset|hf_hub_download|snapshot_download|torch\.hub\.load|kagglehub\.\w+|install\.packages|Pkg\.add|gdown\.download|fetch_openml|fetch_20newsgroups)\s*\(/;
 const PRETRAINED = /\bfrom_pretrained\s*\(\s*["'][\w.-]+\/[\w.-]+["']/;
 
+/** No line that a person wrote is longer; the patterns below take time that grows faster than a line. */
+const LONGEST_LINE = 4096;
+
 /** Line by line: started programs, calls that fetch an address elsewhere, libraries that are known to download. */
 function inProgram(text: string, python: boolean): NetworkUse[] {
   const uses: NetworkUse[] = [];
@@ -126,7 +129,7 @@ function inProgram(text: string, python: boolean): NetworkUse[] {
     const before = quoted;
     if (python) quoted = docstring(whole, quoted);
     if (before !== "" || (quoted !== "" && /^\s*[rRbBuUfF]*("""|''')/.test(whole))) return;
-    const code = withoutComment(whole, python);
+    const code = withoutComment(whole.slice(0, LONGEST_LINE), python);
     const strings = [...code.matchAll(STRING)].map(([one]) => one.slice(1, -1));
     if (strings.length === 0 && !KNOWN_FETCHES.test(code)) return;
     const why = (CALLS.test(code) || /^\s*\[?\s*["']/.test(code) ? startsFetcher(code, strings) : undefined) ??

@@ -84,6 +84,17 @@ test("networkUses() shortens what it quotes and names a line once", () => {
   assert.deepEqual(more, []);
 });
 
+test("networkUses() reads nested substitutions, and gives up on depths that no person writes", () => {
+  const nested = (depth: number) => `x=${"$(echo ".repeat(depth)}$(curl https://a.org/v)${")".repeat(depth)}`;
+  assert.deepEqual(networkUses(nested(10), "shell"), [{ line: 1, why: "curl https://a.org/v" }]);
+  assert.deepEqual(networkUses(`${"$(".repeat(20_000)}`, "shell"), []);
+});
+
+test("networkUses() takes time in proportion to a line's length", () => {
+  const line = `${" ".repeat(100_000)}run('pip install x')`;
+  assert.deepEqual(networkUses(`${line}\nrun('pip install y')`, "other"), [{ line: 2, why: "pip install" }]);
+});
+
 test("languageOf() goes by the name, then by the first line", () => {
   const wanted = {
     "tests/test.sh": "shell",
