@@ -1,9 +1,9 @@
-/** The lines of one task that need a network while it runs (network_scan.ts over its files). */
+/** The lines of one task that need a network while it runs (task/network_scan.ts over its files). */
 import { readFileSync } from "node:fs";
 import { classifyDockerfile } from "../task/dockerfile_mode.ts";
+import { languageOf, networkUses } from "../task/network_scan.ts";
 import type { Task } from "../task/task.ts";
 import type { PlannedEntry } from "./dataset.ts";
-import { languageOf, networkUses } from "./network_scan.ts";
 import type { NeedsNetwork } from "./schema.ts";
 
 /** No script that a person wrote is longer. */

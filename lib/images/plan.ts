@@ -3,13 +3,13 @@
  * Dockerfile that only sets and runs, or a build of a whole context. Files of the task are read; nothing is asked of an
  * engine or a network.
  */
-import { networkUses } from "../bundle/network_scan.ts";
 import { HarborError } from "../errors.ts";
-import { usesHeredocs } from "./heredoc.ts";
 import type { ImageNeed, Network } from "../sandbox/provider.ts";
 import { type Change, classifyDockerfile } from "../task/dockerfile_mode.ts";
+import { networkUses } from "../task/network_scan.ts";
 import type { EnvironmentSettings, NetworkMode, Task } from "../task/task.ts";
 import type { BuildRequest } from "./builder.ts";
+import { usesHeredocs } from "./heredoc.ts";
 
 /** What every sandbox of a task asks of its provider besides the image. Throws "not-built" for an allow list. */
 export function startNeeds({ environment, agent, verifier }: Task): Omit<ImageNeed, "taskId" | "source"> {

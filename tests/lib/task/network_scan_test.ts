@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { languageOf, networkUses } from "../../../lib/bundle/network_scan.ts";
+import { languageOf, networkUses } from "../../../lib/task/network_scan.ts";
 
 const shell: Record<string, string[]> = {
   "apt-get update && apt-get install -y curl": ["1 apt-get update"],
