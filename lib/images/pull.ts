@@ -7,6 +7,7 @@ import type { Emit } from "../events.ts";
 import { isForeign } from "../registry/manifest.ts";
 import type { Descriptor, Registry, RemoteImage } from "../registry/registry.ts";
 import { pool } from "../runtime/pool.ts";
+import { memorySource } from "../store/sources.ts";
 import type { ImageStore, StoredImage } from "../store/store.ts";
 import { canonical, parseReference, type Reference } from "./reference.ts";
 
@@ -68,7 +69,7 @@ async function pulled(reference: Reference, deps: PullDeps, signal: AbortSignal,
   const layers = [...new Map(image.layers.map((layer) => [layer.digest, layer])).values()];
   const missing = layers.filter(({ digest }) => !store.has(digest));
   const progress = progressOf(image, layers, missing, emit);
-  await store.take(image.config, (offset) => Promise.resolve(onePart(image.configBytes.subarray(offset))), signal);
+  await store.take(image.config, memorySource(image.configBytes), signal);
   await pool(missing, LAYERS_AT_ONCE, async (layer) => {
     let counted = 0;
     await store.take(layer, async (offset) => {
@@ -125,8 +126,4 @@ async function* counting(stream: AsyncIterable<Uint8Array>, count: (bytes: numbe
     count(chunk.length);
     yield chunk;
   }
-}
-
-async function* onePart(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
-  if (bytes.length > 0) yield bytes;
 }

@@ -16,6 +16,7 @@ import { digestOf, hexOf } from "./blobs.ts";
 import { unwritableStore } from "./damage.ts";
 import { type IndexEntry, IndexFile, namesOf } from "./index_file.ts";
 import { mediaTypesFor } from "./media.ts";
+import { memorySource } from "./sources.ts";
 import type { ImageStore, StoredImage } from "./store.ts";
 
 /** manifest.json of a docker-archive. */
@@ -54,7 +55,7 @@ export async function importArchive(
     const found = spool.file("index.json") !== undefined && spool.file("oci-layout") !== undefined
       ? fromLayout(spool)
       : fromDockerArchive(spool);
-    return await takeAll(found, store, options, spool);
+    return await takeAll(found, store, { names: options.names, spool }, signal);
   } catch (cause) {
     if (signal.aborted) throw signal.reason;
     if (cause instanceof HarborError) throw cause;
@@ -78,7 +79,12 @@ interface Found {
   layers: { digest: string; file: SpooledFile }[];
 }
 
-async function takeAll(found: Found[], store: ImageStore, { names }: ImportOptions, spool: ArchiveSpool) {
+async function takeAll(
+  found: readonly Found[],
+  store: ImageStore,
+  { names, spool }: { names: string[] | undefined; spool: ArchiveSpool },
+  signal: AbortSignal,
+): Promise<StoredImage[]> {
   if (names !== undefined && found.length > 1) {
     throw spool.bad(
       `it has ${found.length} images (${found.flatMap((one) => one.names).join(", ")}), and one name was given`,
@@ -87,9 +93,7 @@ async function takeAll(found: Found[], store: ImageStore, { names }: ImportOptio
   const images: StoredImage[] = [];
   for (const one of found) {
     for (const { file } of one.layers) await store.adopt(file.path, file);
-    for (const bytes of [one.configBytes]) {
-      await store.take(descriptorOf(bytes), () => Promise.resolve(once(bytes)), never);
-    }
+    await store.take(descriptorOf(one.configBytes), memorySource(one.configBytes), signal);
     const manifest = { ...descriptorOf(one.manifestBytes), mediaType: one.mediaType };
     const { manifestBytes, indexDigest } = one;
     images.push(await store.add({ manifest, manifestBytes, indexDigest }, names ?? one.names));
@@ -97,12 +101,7 @@ async function takeAll(found: Found[], store: ImageStore, { names }: ImportOptio
   return images;
 }
 
-const never = new AbortController().signal;
 const descriptorOf = (bytes: Uint8Array) => ({ mediaType: "", digest: digestOf(bytes), size: bytes.length });
-
-async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
-  yield bytes;
-}
 
 function fromDockerArchive(spool: ArchiveSpool): Found[] {
   if (spool.file("manifest.json") === undefined) {

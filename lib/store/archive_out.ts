@@ -8,12 +8,13 @@ import { Buffer } from "node:buffer";
 import { createReadStream } from "node:fs";
 import { open } from "node:fs/promises";
 import { createZstdDecompress } from "node:zlib";
+import { errno } from "../errors.ts";
 import { END_OF_ARCHIVE, headerBlocks, padding } from "../unpack/tar_header.ts";
 import { hexOf } from "./blobs.ts";
 import { absentBlob, damaged } from "./damage.ts";
 import { compressionOf } from "./media.ts";
+import { piecesFrom } from "./sources.ts";
 import type { ImageStore, StoredImage } from "./store.ts";
-import { errno } from "../errors.ts";
 
 export interface ArchivedImage {
   image: Pick<StoredImage, "config" | "layers">;
@@ -82,8 +83,6 @@ async function* blocksOf(name: string, size: number, content: AsyncIterable<Uint
   yield new Uint8Array(padding(size));
 }
 
-const READ_BYTES = 1 << 20;
-
 /** A blob in pieces, checked when the last one was given. */
 async function* pieces({ digest, size }: Layer, store: Blobs): AsyncGenerator<Uint8Array> {
   const path = store.blobPath(digest);
@@ -91,13 +90,9 @@ async function* pieces({ digest, size }: Layer, store: Blobs): AsyncGenerator<Ui
   const file = await open(path, "r");
   let length = 0;
   try {
-    for (;;) {
-      const buffer = new Uint8Array(READ_BYTES);
-      const { bytesRead } = await file.read(buffer, 0, READ_BYTES);
-      if (bytesRead === 0) break;
-      const chunk = buffer.subarray(0, bytesRead);
+    for await (const chunk of piecesFrom(file)) {
       hash.update(chunk);
-      length += bytesRead;
+      length += chunk.length;
       if (length > size) break;
       yield chunk;
     }

@@ -11,8 +11,7 @@ import { HarborError } from "../errors.ts";
 import { cleanName, parentOf, shown } from "../unpack/paths.ts";
 import type { TarHeader } from "../unpack/tar_header.ts";
 import type { TarSink } from "../unpack/tar_reader.ts";
-import { compressionOf } from "./media.ts";
-import type { Compression } from "./media.ts";
+import { type Compression, compressionOf } from "./media.ts";
 
 /** More than the layers and descriptions of any real set of images. */
 const MAX_ENTRIES = 20_000;
@@ -74,10 +73,6 @@ export class ArchiveSpool implements TarSink {
   close(): void {
     if (this.#open !== undefined) closeSync(this.#open.fd);
     this.#open = undefined;
-  }
-
-  names(): string[] {
-    return [...this.#entries.keys()];
   }
 
   /** The file of that name, links followed; undefined when there is none. Throws for a link that leaves the archive. */

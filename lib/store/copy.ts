@@ -2,9 +2,8 @@
 import { open } from "node:fs/promises";
 import { errno } from "../errors.ts";
 import { absentBlob } from "./damage.ts";
+import { piecesFrom } from "./sources.ts";
 import type { ImageStore, StoredImage } from "./store.ts";
-
-const CHUNK = 1 << 20;
 
 /** Takes what `to` does not have yet, checks it, and names the image there. Throws "image.failed". */
 export async function copyImage(
@@ -30,15 +29,5 @@ async function* piecesOf(store: ImageStore, digest: string, offset: number): Asy
     yield* piecesFrom(file, offset);
   } finally {
     await file.close();
-  }
-}
-
-/** A file's bytes from `offset` on. */
-export async function* piecesFrom(file: Awaited<ReturnType<typeof open>>, offset = 0): AsyncGenerator<Uint8Array> {
-  for (let at = offset;;) {
-    const { bytesRead, buffer } = await file.read(new Uint8Array(CHUNK), 0, CHUNK, at);
-    if (bytesRead === 0) return;
-    at += bytesRead;
-    yield buffer.subarray(0, bytesRead);
   }
 }

@@ -1,6 +1,5 @@
 /** Images from wherever a person has them: files, folders, engines. */
-import { existsSync, statSync } from "node:fs";
-import { createReadStream } from "node:fs";
+import { createReadStream, existsSync, statSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { HarborError } from "../errors.ts";
 import { statTarget } from "../files/tree.ts";

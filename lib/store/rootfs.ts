@@ -16,8 +16,8 @@ import { thisUid } from "../runtime/user.ts";
 import { decisiveLine } from "../sandbox/failure.ts";
 import { unpacked } from "../unpack/decompress.ts";
 import { digestOf } from "./blobs.ts";
-import { piecesFrom } from "./copy.ts";
 import { type Compression, compressionOf, mediaTypesFor } from "./media.ts";
+import { memorySource, piecesFrom } from "./sources.ts";
 import type { ImageStore, StoredImage } from "./store.ts";
 
 export interface RootfsOptions {
@@ -139,7 +139,7 @@ async function addSingle(
   const types = mediaTypesFor(file);
   const configBytes = jsonBytes(file);
   const config = { mediaType: types.config, digest: digestOf(configBytes), size: configBytes.length };
-  await store.take(config, () => Promise.resolve(once(configBytes)), signal);
+  await store.take(config, memorySource(configBytes), signal);
   const manifestBytes = jsonBytes({
     schemaVersion: 2,
     mediaType: types.manifest,
@@ -151,7 +151,3 @@ async function addSingle(
 }
 
 const jsonBytes = (value: unknown): Uint8Array => new TextEncoder().encode(JSON.stringify(value));
-
-async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
-  yield await Promise.resolve(bytes);
-}

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
-import { readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
 import { gzipSync, zstdCompressSync } from "node:zlib";
 import { HarborError } from "../../../lib/errors.ts";
@@ -62,6 +62,15 @@ for (const [name, archive] of SHAPES) {
     assert.deepEqual(readdirSync(temp.join(".partial")), []);
   });
 }
+
+test("importArchive() goes on with a configuration that another process began to write", async () => {
+  using temp = new TempFolder("archive");
+  const store = testStore(temp.path);
+  mkdirSync(`${store.folder}/.partial`, { recursive: true });
+  writeFileSync(`${store.folder}/.partial/${hex(IMAGE.configBytes)}.part`, IMAGE.configBytes.subarray(0, 10));
+  const [image] = await taken(temp, docker20());
+  assert.deepEqual(Buffer.from(store.readBlob(image!.config.digest)), Buffer.from(IMAGE.configBytes));
+});
 
 test("importArchive() takes an OCI layout as tar with manifests as they are, and docker's tags beside it", async () => {
   using temp = new TempFolder("archive");
