@@ -27,7 +27,7 @@ export interface FileImageDeps {
 const WAIT_MS = 1_800_000;
 
 /** Name of an image's file: by what is in it, so that a moved tag is another file. */
-export const fileNameOf = (identity: string, suffix: string): string =>
+const fileNameOf = (identity: string, suffix: string): string =>
   `${createHash("sha256").update(identity).digest("hex").slice(0, 16)}.${suffix}`;
 
 /**

@@ -47,7 +47,7 @@ const HERE: Probe = {
 };
 
 /** Settings that forbid what a start needs, worded with their mend. Pure over `probe`. */
-export function knownObstacles(probe: Probe): Missing[] {
+function knownObstacles(probe: Probe): Missing[] {
   const found: Missing[] = [];
   const add = (what: string, fix: string) => void found.push({ what, fix });
   if (probe.read("/proc/sys/user/max_user_namespaces") === "0") {
@@ -79,7 +79,7 @@ export function knownObstacles(probe: Probe): Missing[] {
 }
 
 /** The version of util-linux: 2.38 is what this was made with; 2.33 lacks `--map-users`, older ones `--pdeathsig`. */
-export function versionFault(version: string): Missing | undefined {
+function versionFault(version: string): Missing | undefined {
   const [major = 0, minor = 0] = version.split(".").map(Number);
   if (major > 2 || (major === 2 && minor >= 38)) return undefined;
   const lacks = minor < 33 ? "setpriv --pdeathsig (2.33)" : "unshare --map-users=auto (2.38)";

@@ -20,7 +20,7 @@ import type { Tools } from "./_namespace_tools.ts";
  * Docker's default set (20.10) without mknod (no devices cgroup stands behind it here) and, on a shared network,
  * without net_raw (it would read this machine's traffic).
  */
-export const CAPABILITIES = [
+const CAPABILITIES = [
   "chown",
   "dac_override",
   "fowner",

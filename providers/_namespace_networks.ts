@@ -16,7 +16,7 @@ import { shellQuote } from "../lib/runtime/runner.ts";
 import { type Machine, PATH, USER_NAMESPACE } from "./_namespace_machine.ts";
 
 /** Where the relay listens inside: above the ephemeral ports (ip_local_port_range), where no task expects a server. */
-export const RELAY_PORT = 61128;
+const RELAY_PORT = 61128;
 
 const START_MS = 20_000;
 

@@ -26,7 +26,7 @@ export function refusedAddress(address: string, own: ReadonlySet<string>): strin
   return undefined;
 }
 
-export function ownAddresses(): Set<string> {
+function ownAddresses(): Set<string> {
   const own = new Set<string>();
   for (const list of Object.values(networkInterfaces())) {
     for (const { address } of list ?? []) own.add(address.toLowerCase().replace(/%.*$/, ""));

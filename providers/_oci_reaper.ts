@@ -14,7 +14,7 @@ ids=$("$1" volume ls -q --filter "label=$2"); [ -z "$ids" ] || "$1" volume rm -f
 for id in $("$1" network ls -q --filter "label=$2"); do "$1" network rm "$id"; done
 `;
 
-export const reaperArgv = (engine: EngineName, path: string, label: string): string[] => [
+const reaperArgv = (engine: EngineName, path: string, label: string): string[] => [
   ...["/bin/sh", "-c", REAP, "gym-harbor-reaper", path, label, engine === "podman" ? "-t 0" : ""],
 ];
 

@@ -21,7 +21,7 @@ export function rangeOf(cidr: string): Range | undefined {
   return { first, last: first + size - 1 };
 }
 
-export const addressText = (address: number): string =>
+const addressText = (address: number): string =>
   [24, 16, 8, 0].map((shift) => Math.floor(address / 2 ** shift) % 256).join(".");
 
 /** The prefix of the smallest subnet for so many members, no smaller than 16 addresses: three of them are not to give. */

@@ -28,7 +28,7 @@ const ELSEWHERE = [
 const ALSO: Readonly<Record<string, ProviderName>> = { singularity: "apptainer" };
 
 /** What `auto` tries, in this order; `host` starts from no image and is never chosen by itself. */
-export const AUTOMATIC = ["docker", "podman", "namespace"] as const;
+const AUTOMATIC = ["docker", "podman", "namespace"] as const;
 
 const WAYS_ON = "start a Docker engine, or install podman, or mend what namespace lacks, or use --sandbox host " +
   "(no engine, no image); gym-harbor doctor says what is missing for each";

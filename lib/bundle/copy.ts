@@ -25,7 +25,7 @@ const CHUNK = 1 << 20;
 /** Bytes between two looks at the event loop: Ctrl-C arrives, progress leaves. */
 const PAUSE_BYTES = 16 << 20;
 /** What a copy is written under until it is whole. */
-export const PART = ".part";
+const PART = ".part";
 
 export interface Progress {
   signal: AbortSignal;

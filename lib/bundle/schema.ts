@@ -59,7 +59,7 @@ export const BundleImage = z.strictObject({
 });
 export type BundleImage = z.infer<typeof BundleImage>;
 
-export const BundleTask = z.strictObject({
+const BundleTask = z.strictObject({
   /** POSIX path below the dataset's folder. */
   path: relative,
   /** Digest of its folder, which `manifest.toml` has too; null for a task whose files cannot be hashed. */
@@ -69,7 +69,6 @@ export const BundleTask = z.strictObject({
   /** Ids of the images it starts. */
   images: z.array(z.string()),
 });
-export type BundleTask = z.infer<typeof BundleTask>;
 
 export const NeedsNetwork = z.strictObject({
   task: z.string(),
@@ -81,7 +80,7 @@ export const NeedsNetwork = z.strictObject({
 });
 export type NeedsNetwork = z.infer<typeof NeedsNetwork>;
 
-export const BundleDataset = z.strictObject({
+const BundleDataset = z.strictObject({
   /** Folder below `dataset/`. */
   folder: relative,
   /** What was exported: the whole folder, or one task of it under its own name. */
@@ -122,7 +121,7 @@ export const Bundle = z.strictObject({
 export type Bundle = z.infer<typeof Bundle>;
 
 /** Whether a folder is a bundle or the beginning of one. */
-export function looksLikeBundle(folder: string): boolean {
+function looksLikeBundle(folder: string): boolean {
   return [PLACES.index, PLACES.unfinished].some((name) => isThere(join(folder, name)));
 }
 

@@ -14,7 +14,7 @@ export interface Build extends BuildPlan {
 }
 
 /** What of `plan` goes into its inputs digest (task-format §9.4). */
-export function inputsOf(plan: BuildPlan, owner: string, platform: string): BuildInputs {
+function inputsOf(plan: BuildPlan, owner: string, platform: string): BuildInputs {
   const { args, target, service, dockerfile, context } = plan;
   return {
     owner,

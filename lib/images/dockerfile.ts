@@ -10,7 +10,7 @@ import { envOf, type ImageConfig } from "./config.ts";
 const DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /** The state that a Dockerfile begins with. */
-export const baseState = (config: ImageConfig): BaseState => ({
+const baseState = (config: ImageConfig): BaseState => ({
   env: { PATH: DEFAULT_PATH, ...envOf(config) },
   workdir: config.WorkingDir || "/",
   user: config.User ?? "",

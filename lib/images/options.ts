@@ -30,7 +30,7 @@ const Shape = z.strictObject({
 });
 export type BuildOptions = z.infer<typeof Shape>;
 
-export const BUILD_OPTION_NAMES: readonly string[] = Object.keys(Shape.shape);
+const BUILD_OPTION_NAMES: readonly string[] = Object.keys(Shape.shape);
 
 /**
  * The options as given below `builds.`, with what the environment says for what was not. Throws HarborError "usage"

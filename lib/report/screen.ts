@@ -126,7 +126,7 @@ export function liveLines(running: ReadonlyMap<string, Running>, tally: Tally, n
 }
 
 /** What a person reads for an event where lines stay; null for none. Pure. */
-export function plainLine(event: Event, tally: Tally, options: ScreenOptions, live: boolean): string | null {
+function plainLine(event: Event, tally: Tally, options: ScreenOptions, live: boolean): string | null {
   if (event.kind === "warning") {
     return visible(`warning: ${event.task === undefined ? "" : `${event.task}: `}${event.text}`);
   }

@@ -7,7 +7,7 @@ import { canonical, parseReference, type Reference } from "../images/reference.t
 import type { Descriptor } from "../registry/registry.ts";
 import { MEDIA } from "../registry/registry.ts";
 
-export const REF_NAME = "org.opencontainers.image.ref.name";
+const REF_NAME = "org.opencontainers.image.ref.name";
 /** containerd's and Docker's own spelling of the whole name. */
 const CONTAINERD_NAME = "io.containerd.image.name";
 /** Names apart by blanks, which no name has. */

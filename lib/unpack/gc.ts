@@ -44,7 +44,7 @@ export interface TreeGcReport {
 }
 
 /** All trees below an unpack folder, of every owner map. */
-export function treesIn(unpackDir: string, clock: Clock): UnpackedTree[] {
+function treesIn(unpackDir: string, clock: Clock): UnpackedTree[] {
   return mapFolders(unpackDir).flatMap((folder) => {
     const held = heldIds(folder, clock);
     return names(folder).flatMap((name) => {

@@ -53,10 +53,10 @@ const Answer = z.union([
 ]);
 
 /** Name of the hidden command that answers requests (cmd/unpack_layer.ts). */
-export const UNPACK_COMMAND = "unpack-layer";
+const UNPACK_COMMAND = "unpack-layer";
 
 /** In this process. Throws like unpackLayer(). */
-export function unpackHere(request: UnpackRequest, runner: Runner, signal: AbortSignal): Promise<Unpacked> {
+function unpackHere(request: UnpackRequest, runner: Runner, signal: AbortSignal): Promise<Unpacked> {
   const { root, layers, flat } = request;
   const owners = parseOwnerMap(request.owners);
   if (flat) return unpackFlat(layers, root, { owners, runner }, signal);
