@@ -1,5 +1,6 @@
 /** An image of our store as a sandbox starts it: where its trees lie, and what its configuration says. */
 import { envOf, type ImageConfig } from "../lib/images/config.ts";
+import { isPinned } from "../lib/images/reference.ts";
 import type { LocalImage, PreparedImage } from "../lib/sandbox/provider.ts";
 import type { StoredImage } from "../lib/store/store.ts";
 import type { LayerStack } from "./_layers_layout.ts";
@@ -34,7 +35,7 @@ export function preparedFrom(
 /** What the store has, told as every provider tells it. Pure. */
 export const localImage = ({ config, names, file, platform }: StoredImage): LocalImage => ({
   configDigest: config.digest,
-  repoDigests: names.filter((name) => name.includes("@sha256:")),
+  repoDigests: names.filter(isPinned),
   config: file.config ?? {},
   platform,
 });

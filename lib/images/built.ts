@@ -7,6 +7,7 @@ import { z } from "zod";
 import { platformName } from "./config.ts";
 import { sortByCodePoint } from "../files/order.ts";
 import { isObject, type JsonObject } from "./record_file.ts";
+import { isPinned } from "./reference.ts";
 
 export const BUILT_IMAGES = "built-images.json";
 
@@ -40,7 +41,7 @@ export function builtRecord(file: JsonObject, hash: string): BuiltRecord | undef
   return {
     services: Object.fromEntries(references),
     ...(tool !== undefined && { tool }),
-    pushed: pushed ?? references.some(([, reference]) => reference.includes("@sha256:")),
+    pushed: pushed ?? references.some(([, reference]) => isPinned(reference)),
     ...(platform !== undefined && { platform: platformName(platform) }),
   };
 }

@@ -7,9 +7,9 @@ import { pool } from "../runtime/pool.ts";
 import type { LocalImage } from "../sandbox/provider.ts";
 import type { Registry } from "../registry/registry.ts";
 import { ImageFile, platformName } from "./config.ts";
-import { type ImageRecord, isPinned, recordFor } from "./records.ts";
+import { type ImageRecord, recordFor } from "./records.ts";
 import type { JsonObject } from "./record_file.ts";
-import { parseReference, pinnedTo } from "./reference.ts";
+import { isPinned, parseReference, pinnedTo } from "./reference.ts";
 
 /** An image whose configuration is wanted, by the name in a task's file. */
 export interface Wanted {

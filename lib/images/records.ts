@@ -120,6 +120,3 @@ function entryOf(record: ImageRecord): JsonObject {
 const isEmpty = (value: unknown): boolean =>
   value === undefined || value === null || value === "" ||
   (typeof value === "object" && Object.keys(value).length === 0);
-
-/** Whether the reference says by digest what it means, wherever it is read. */
-export const isPinned = (reference: string): boolean => reference.includes("@sha256:");

@@ -100,3 +100,6 @@ export function isLoopback(host: string): boolean {
   const name = host.replace(/:\d+$/, "");
   return name === "localhost" || /^127\.\d+\.\d+\.\d+$/.test(name) || name === "[::1]" || name === "::1";
 }
+
+/** Whether a name says by digest what it means, wherever it is read. Any text may be asked. */
+export const isPinned = (name: string): boolean => /@sha256:[0-9a-f]{64}$/.test(name);

@@ -1,7 +1,8 @@
 /** Whether a recorded build can be used again (images §3.5). Pure. */
 import type { BuildOptions } from "./options.ts";
 import type { BuiltRecord } from "./built.ts";
-import { type ImageRecord, isPinned } from "./records.ts";
+import type { ImageRecord } from "./records.ts";
+import { isPinned } from "./reference.ts";
 
 export interface ReuseFacts {
   /** `hb__<hash>`, `hb__<hash>__<service>`. */

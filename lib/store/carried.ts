@@ -19,10 +19,10 @@ import { z } from "zod";
 import { HarborError, isDiskFull } from "../errors.ts";
 import { writeAtomic } from "../files/atomic.ts";
 import { reasonOf } from "../files/reason.ts";
+import { isPinned } from "../images/reference.ts";
 import { importArchive } from "./archive_in.ts";
 import { dockerArchive } from "./archive_out.ts";
 import { hexOf } from "./blobs.ts";
-import { isPinned } from "./index_file.ts";
 import type { ImageStore, StoredImage } from "./store.ts";
 
 export const MAP = "map.json";

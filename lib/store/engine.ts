@@ -1,6 +1,6 @@
 /** Images that an engine has, brought into a store as it saves them, their configuration byte for byte. */
 import { HarborError } from "../errors.ts";
-import { isPinned } from "./index_file.ts";
+import { isPinned } from "../images/reference.ts";
 import type { Runner } from "../runtime/runner.ts";
 import { decisiveLine, engineFailure } from "../sandbox/failure.ts";
 import { importArchive } from "./archive_in.ts";

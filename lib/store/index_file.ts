@@ -121,6 +121,3 @@ function renamed(entry: IndexEntry, names: readonly string[]): IndexEntry {
   const annotations = { ...others, ...(shown !== undefined && { [REF_NAME]: shown }), [NAMES]: names.join(" ") };
   return { ...entry, annotations: Object.fromEntries(Object.entries(annotations).sort(([a], [b]) => a < b ? -1 : 1)) };
 }
-
-/** Whether a reference ends in a digest. */
-export const isPinned = (name: string): boolean => /@sha256:[0-9a-f]{64}$/.test(name);

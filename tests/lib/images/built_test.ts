@@ -57,8 +57,8 @@ const entries: [string, unknown, unknown][] = [
     services: { main: "hb__1" },
     pushed: false,
   }],
-  ["a pin without `pushed`", { services: { main: "r/hb__1@sha256:aa" }, pushed: "yes", tool: 3 }, {
-    services: { main: "r/hb__1@sha256:aa" },
+  ["a pin without `pushed`", { services: { main: `r/hb__1@sha256:${"a".repeat(64)}` }, pushed: "yes", tool: 3 }, {
+    services: { main: `r/hb__1@sha256:${"a".repeat(64)}` },
     pushed: true,
   }],
   ["no object", 7, undefined],

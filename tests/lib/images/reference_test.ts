@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { canonical, isLoopback, parseReference, pinnedTo } from "../../../lib/images/reference.ts";
+import { canonical, isLoopback, isPinned, parseReference, pinnedTo } from "../../../lib/images/reference.ts";
 
 const D = `sha256:${"a1".repeat(32)}`;
 
@@ -70,4 +70,9 @@ test("isLoopback() knows the spellings of this machine and no others", () => {
     assert.equal(isLoopback(host), true, host);
   }
   for (const host of ["127.0.0.1.evil.org", "10.0.0.1:5000", "ghcr.io"]) assert.equal(isLoopback(host), false, host);
+});
+
+test("isPinned() asks for a whole digest at the end, and takes any text", () => {
+  for (const name of [`debian@${D}`, `debian:12@${D}`, `r.io/x/hb__1@${D}`]) assert.ok(isPinned(name), name);
+  for (const name of ["", "debian:12", D, "debian@sha256:aa", `debian@${D}0`]) assert.ok(!isPinned(name), name);
 });
