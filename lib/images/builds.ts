@@ -193,7 +193,7 @@ async function buildOne(build: Build, builder: Builder, deps: BuildDeps, signal:
     const image = await builder.build(requestOf(build, timeoutMs, deps), signal, emit);
     const record = recordOfBuild(build, image);
     await records.update(COMPOSE_IMAGES, (file) => withRecords(file, { [keyOf(image.reference)]: record }), signal);
-    const fact = factOf(build, image.reference, builder.tool, image.pushed, image.platform);
+    const fact = factOf(build, { ...image, tool: builder.tool });
     await records.update(BUILT_IMAGES, (file) => withBuilt(file, [fact]), signal);
     return { reference: image.reference, record, fresh: true };
   } finally {
@@ -243,13 +243,9 @@ const recordOfBuild = (build: Build, image: BuiltImage): ImageRecord => ({
 });
 
 function factOf(
-  build: Build,
-  reference: string,
-  tool: string | undefined,
-  pushed: boolean,
-  platform: string,
+  { hash, service, place, tasks, forcedTasks }: Build,
+  { reference, tool, pushed, platform }: Pick<BuiltFact, "reference" | "tool" | "pushed" | "platform">,
 ): BuiltFact {
-  const { hash, service, place, tasks, forcedTasks } = build;
   return { hash, service, reference, tool, pushed, platform, context: place, tasks, forced: forcedTasks };
 }
 
@@ -270,7 +266,7 @@ async function recordUse(
       const known = builtRecord(file, build.hash);
       if (had === undefined || had instanceof HarborError || known === undefined) return [];
       const platform = known.platform ?? platformOfOptions(options);
-      return [factOf(build, had.reference, known.tool, known.pushed, platform)];
+      return [factOf(build, { reference: had.reference, tool: known.tool, pushed: known.pushed, platform })];
     });
     return withBuilt(file, facts, moved);
   }, signal);
