@@ -63,7 +63,7 @@ const errorsIn = (body: string): { code?: unknown; message?: unknown }[] => {
 function saidBy(body: string): string {
   const [first] = errorsIn(body);
   const words = [first?.code, first?.message].filter((one) => typeof one === "string" && one !== "");
-  return visible(beginning(withoutSecrets(words.join(": ").replace(/\s+/g, " ")), 200));
+  return visible(beginning(withBareAddresses(words.join(": ").replace(/\s+/g, " ")), 200));
 }
 
 function reasonIn(body: string): { reason?: string } {
@@ -74,11 +74,11 @@ function reasonIn(body: string): { reason?: string } {
 /** A text of the runtime's network code, fit to be shown: no query, no user part, no advice about its own options. */
 export function networkReason(thrown: unknown): string {
   const inner = thrown instanceof Error && thrown.cause instanceof Error ? thrown.cause : thrown;
-  return withoutSecrets(messageOf(inner)).replace(/ For more information, pass `verbose.*$/, "");
+  return withBareAddresses(messageOf(inner)).replace(/ For more information, pass `verbose.*$/, "");
 }
 
 /** Addresses in a text lose their user part and their query. */
-export function withoutSecrets(text: string): string {
+export function withBareAddresses(text: string): string {
   return text.replace(/(https?:\/\/)(?:[^\s/@]*@)?([^\s?#()"'<>]*)(?:[?#][^\s()"'<>]*)?/g, "$1$2");
 }
 

@@ -1,4 +1,5 @@
 /** Whether a registry answers from here, and with a login or without: a look for `doctor`, never part of a run. */
+import { messageOf } from "../errors.ts";
 import { HUB } from "../images/reference.ts";
 import type { FindCredential } from "./credentials.ts";
 import { endpointsOf } from "./endpoints.ts";
@@ -32,7 +33,7 @@ export function reachAll(hosts: Iterable<string>, deps: ReachDeps, signal: Abort
 }
 
 async function reach(host: string, deps: ReachDeps, signal: AbortSignal): Promise<Reach> {
-  const [endpoint] = endpointsOf(host, deps.settings) as [ReturnType<typeof endpointsOf>[number]];
+  const endpoint = endpointsOf(host, deps.settings)[0]!; // never empty
   const login = await deps.credentials(endpoint.host, "", signal) !== undefined;
   const facts = { host, address: endpoint.origin, login };
   const url = new URL(`${endpoint.origin}/v2/`);
@@ -46,6 +47,6 @@ async function reach(host: string, deps: ReachDeps, signal: AbortSignal): Promis
       : { ...facts, answers: false, reason: `HTTP ${status} for /v2/: no registry` };
   } catch (error) {
     signal.throwIfAborted();
-    return { ...facts, answers: false, reason: error instanceof Error ? error.message : String(error) };
+    return { ...facts, answers: false, reason: messageOf(error) };
   }
 }

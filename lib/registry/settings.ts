@@ -19,19 +19,15 @@ export interface RegistrySetting {
 export type RegistrySettings = ReadonlyMap<string, RegistrySetting>;
 
 const OPTIONS = ["insecure", "mirrors"] as const;
+
 /** `docker.io.mirrors` and its value, in the order they were given: the last one wins. Throws HarborError "usage". */
 export function registrySettings(entries: Iterable<readonly [key: string, value: unknown]>): RegistrySettings {
   const settings = new Map<string, RegistrySetting>();
   for (const [key, value] of entries) {
     const { host, option } = cut(key);
     const setting = settings.get(host) ?? { insecure: false, mirrors: [] };
-    settings.set(
-      host,
-      option === "insecure" ? { ...setting, insecure: insecureOf(key, value) } : {
-        ...setting,
-        mirrors: mirrorsOf(key, value),
-      },
-    );
+    const said = option === "insecure" ? { insecure: insecureOf(key, value) } : { mirrors: mirrorsOf(key, value) };
+    settings.set(host, { ...setting, ...said });
   }
   return settings;
 }

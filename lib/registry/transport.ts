@@ -6,7 +6,7 @@
  */
 import type { HarborError } from "../errors.ts";
 import type { Clock } from "../runtime/clock.ts";
-import { isTlsFault, networkReason, registryError, withoutSecrets } from "./failure.ts";
+import { isTlsFault, networkReason, registryError } from "./failure.ts";
 
 export interface TransportDeps {
   fetch: typeof fetch;
@@ -200,7 +200,7 @@ export class Answer {
       for (let part = await next(); !part.done; part = await next()) yield part.value;
     } catch (cause) {
       this.signal.throwIfAborted();
-      const reason = late ? `silent for ${SILENCE_MS / 1000} s` : withoutSecrets(networkReason(cause));
+      const reason = late ? `silent for ${SILENCE_MS / 1000} s` : networkReason(cause);
       throw registryError(`the connection to ${this.host} broke off: ${reason}`, { host: this.host });
     } finally {
       await reader.cancel().catch(() => {});
