@@ -1,10 +1,20 @@
-/** `harbor_environment_server.compose_overlay`: Compose files of the operator's own, named on the command line. */
+/** Compose files as commands read them: a task's own, and those that the operator names on the command line. */
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
+import { type ComposeReading, type ComposeRequest, readCompose } from "../lib/compose/mod.ts";
 import { HarborError } from "../lib/errors.ts";
 import type { EpisodeSettings } from "../lib/episode/settings.ts";
+import { imageName } from "../lib/images/plan.ts";
+import type { Task } from "../lib/task/task.ts";
 
-/** Absolute paths, in order. Throws "target.missing" for one that is not there. */
+/** Reads a task's Compose files; null for a task that has none and gets none. */
+export const composeReader =
+  (facts: Omit<ComposeRequest, "task" | "taskImage">) => (task: Task): ComposeReading | null =>
+    task.image.mode !== "compose" && facts.overlays.length === 0
+      ? null
+      : readCompose({ task, taskImage: imageName(task.contextHash ?? task.id), ...facts });
+
+/** `harbor_environment_server.compose_overlay` as absolute paths, in order. Throws "target.missing" for one that is not there. */
 export function composeOverlays({ compose_overlay }: Pick<EpisodeSettings, "compose_overlay">, cwd: string): string[] {
   return compose_overlay.map((named) => {
     const path = resolve(cwd, named);

@@ -4,19 +4,19 @@ import { accessSync, constants, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { chooseBuilder } from "../providers/builders/mod.ts";
 import { withBundleNames } from "../lib/bundle/names.ts";
-import { type ComposeRequest, readCompose } from "../lib/compose/mod.ts";
+import type { ComposeRequest } from "../lib/compose/mod.ts";
 import type { Context } from "../lib/context.ts";
 import { HarborError } from "../lib/errors.ts";
 import { offlineRefusal } from "../lib/episode/images.ts";
 import type { Emit } from "../lib/events.ts";
 import type { BuilderOptions } from "../lib/images/builder.ts";
-import { imageName } from "../lib/images/plan.ts";
 import { type Prepared, prepareOnHost, prepareTasks } from "../lib/images/prepare.ts";
 import { Records } from "../lib/images/record_files.ts";
 import type { Start } from "../lib/images/start.ts";
 import { LOCK_SUFFIX, scratchRoot } from "../lib/sandbox/scratch.ts";
 import type { ImageNeed, SandboxProvider } from "../lib/sandbox/provider.ts";
 import type { Task } from "../lib/task/task.ts";
+import { composeReader } from "./_compose.ts";
 import type { ImageSetup } from "./_images.ts";
 import type { RunSandboxes } from "./_run_sandboxes.ts";
 
@@ -46,15 +46,12 @@ export interface PrepareRequest {
 export async function prepareImages(request: PrepareRequest, ctx: Context): Promise<Prepared> {
   const { tasks, setup, folder, sandbox, provider, emit, scratch, logs } = request;
   const { clock, runner, env, signal } = ctx;
-  const compose = (task: Task) =>
-    task.image.mode !== "compose" && request.composeOverlays.length === 0 ? null : readCompose({
-      task,
-      taskImage: imageName(task.contextHash ?? task.id),
-      hostEnv: env,
-      overlays: request.composeOverlays,
-      platform: setup.platform,
-      sandbox: request.groups,
-    });
+  const compose = composeReader({
+    hostEnv: env,
+    overlays: request.composeOverlays,
+    platform: setup.platform,
+    sandbox: request.groups,
+  });
   // `host` applies a Dockerfile to this machine's own root: it has no images.
   if (sandbox === "host") return prepareOnHost(tasks, compose);
   const { builds: options, offline } = setup;

@@ -1,19 +1,18 @@
 /** `images list`: what our own store has, or what the tasks of a dataset need and which of it is there. */
 import { z } from "zod";
-import { readCompose } from "../../lib/compose/mod.ts";
+import { bytesText } from "../../lib/bytes.ts";
 import type { Context } from "../../lib/context.ts";
 import { openDataset } from "../../lib/dataset/load.ts";
 import { EXIT } from "../../lib/errors.ts";
-import { imageName } from "../../lib/images/plan.ts";
 import type { TaskImage } from "../../lib/images/plan.ts";
 import { planTasks } from "../../lib/images/prepare.ts";
-import { bytesText } from "../../lib/bytes.ts";
 import { columns } from "../../lib/report/columns.ts";
 import { usedAt } from "../../lib/store/gc.ts";
 import type { LayoutStore } from "../../lib/store/layout.ts";
 import type { StoredImage } from "../../lib/store/store.ts";
 import { resolveTarget } from "../../lib/target/resolve.ts";
 import type { Task } from "../../lib/task/task.ts";
+import { composeReader } from "../_compose.ts";
 import { parseWith } from "../_options.ts";
 import {
   hex,
@@ -99,16 +98,14 @@ async function listOf(named: string, options: Options, store: LayoutStore, ctx: 
   const platform = platformOf(options.platform, ctx.env);
   const dataset = openDataset(resolveTarget(named, ctx.cwd));
   const tasks: Task[] = [];
-  for (const loaded of dataset.tasks()) if (loaded.task !== null) tasks.push(loaded.task);
-  const compose = (task: Task) =>
-    readCompose({
-      task,
-      taskImage: imageName(task.contextHash!),
-      hostEnv: ctx.env,
-      overlays: [],
-      platform,
-    });
-  const needed = neededBy(planTasks(tasks, { force: false }, compose).planned);
+  const leftOut: Record<string, string> = {};
+  for (const { id, task, errors } of dataset.tasks()) {
+    if (task === null) leftOut[id] = errors[0]!.message;
+    else tasks.push(task);
+  }
+  const compose = composeReader({ hostEnv: ctx.env, overlays: [], platform });
+  const { planned, refused } = planTasks(tasks, { force: false }, compose);
+  const needed = neededBy(planned);
   const rows: string[][] = [];
   let missing = 0;
   for (const one of needed) {
@@ -125,10 +122,12 @@ async function listOf(named: string, options: Options, store: LayoutStore, ctx: 
   if (!options.json && rows.length > 0) {
     for (const line of columns([["IMAGE", "AS", "SIZE", "TASKS", ""], ...rows])) ctx.out(line);
   }
+  const unknown = Object.entries({ ...leftOut, ...refused });
+  for (const [id, reason] of unknown) ctx.note(`warning: the images of ${id} are not known: ${reason}`);
   if (!options.quiet) {
     ctx.note(`${needed.length} images of ${tasks.length} tasks, ${missing} of them not in ${store.folder}`);
   }
-  return missing === 0 ? EXIT.ok : EXIT.no;
+  return missing === 0 && unknown.length === 0 ? EXIT.ok : EXIT.no;
 }
 
 /** By reference, in the order of the tasks. Pure. */

@@ -67,6 +67,20 @@ test("images list TARGET says which tasks use what and whether it is there", asy
   assert.equal((await images(temp, "list", "set")).code, 0);
 });
 
+test("images list TARGET says of which tasks it does not know the images", async () => {
+  using temp = new TempFolder("images");
+  await withImages(temp);
+  temp.task("set/one", { image: "debian:12" });
+  temp.task("set/broken", { toml: "[agent]\ntimeout_sec = -5\n" });
+  const files = { "environment/docker-compose.yaml": "services: {main: {network_mode: host}}\n" };
+  temp.task("set/group", { image: "debian:12", files });
+  const { code, out, notes } = await images(temp, "list", "set", "--json");
+  assert.equal(code, 1);
+  assert.deepEqual(out.map((line) => JSON.parse(line).tasks), [["one"]]);
+  assert.match(notes.join("\n"), /the images of broken are not known: .*timeout_sec/);
+  assert.match(notes.join("\n"), /the images of group are not known: .*network_mode/);
+});
+
 test("neededBy() names each image once, with all of its tasks", () => {
   const of = (id: string, reference: string) => ({
     task: { id },
