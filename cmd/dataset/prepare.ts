@@ -2,7 +2,7 @@
 import { episodeSettings } from "../../lib/episode/settings.ts";
 import type { z } from "zod";
 import type { Context } from "../../lib/context.ts";
-import { EXIT } from "../../lib/errors.ts";
+import { EXIT, HarborError } from "../../lib/errors.ts";
 import type { RunInput } from "../../lib/dataset/input.ts";
 import type { PlannedTask } from "../../lib/episode/plan.ts";
 import type { Done, Prepared } from "../../lib/images/prepare.ts";
@@ -86,12 +86,15 @@ export async function run(options: Options, ctx: Context): Promise<number> {
     }
     const fatal = unrecorded(prepared);
     if (fatal !== undefined) throw fatal;
-    if (options.sandbox === "namespace") await pullAll(prepared, setup, ctx, view.emit);
+    if (options.sandbox === "namespace") {
+      Object.assign(skipped, await pullAll(prepared, setup, ctx, view.emit));
+      await store.write(paths.skipped, json(skipped));
+    }
 
     const planned = input.tasks.filter(({ task }) => !Object.hasOwn(skipped, task.id))
       .map((one, taskIndex): PlannedTask => ({ ...one, taskIndex }));
     await writeInputs(store, { input, overrides, setup, planned, sandbox: sandboxes.name });
-    await store.write(paths.images, json(references(prepared)));
+    await store.write(paths.images, json(references(prepared, skipped)));
     for (const one of prepared.done) ctx.out(options.json ? JSON.stringify(one) : line(one));
     for (const [id, reason] of Object.entries(skipped)) ctx.note(`skipped: ${id}: ${reason}`);
     note(`Run config written to ${paths.runConfig}; ${planned.length} task(s) prepared`);
@@ -139,19 +142,42 @@ const leftOut = ({ refused, failures }: Prepared): Record<string, string> => ({
 });
 
 /** What a run of the prepared tasks starts (images.json), sorted. */
-const references = (prepared: Prepared): string[] =>
-  [...new Set(starts(prepared).flatMap(({ reference }) => reference ?? []))].sort(byCodePoint);
+function references({ images }: Prepared, skipped: Readonly<Record<string, string>> = {}): string[] {
+  const left = new Map([...images].filter(([task]) => !Object.hasOwn(skipped, task)));
+  return [...new Set(starts({ images: left }).flatMap(({ reference }) => reference ?? []))].sort(byCodePoint);
+}
 
 const PULLS_TOGETHER = 2;
 
-/** Our own sandbox starts from our own store: what is not there yet is brought now, while there is a network. */
-async function pullAll(prepared: Prepared, setup: ImageSetup, ctx: Context, emit: Parameters<typeof pullImage>[3]) {
+/**
+ * Our own sandbox starts from our own store: what is not there yet is brought now, while there is a network. Answers with
+ * the tasks whose images could not be had, and why.
+ */
+async function pullAll(
+  prepared: Prepared,
+  setup: ImageSetup,
+  ctx: Context,
+  emit: Parameters<typeof pullImage>[3],
+): Promise<Record<string, string>> {
+  const failed = new Map<string, string>();
   const wanted = references(prepared).filter((reference) => !reference.startsWith("hb__"));
   await pool(wanted, PULLS_TOGETHER, async (reference) => {
-    if (await setup.store.find(reference, setup.platform) !== undefined) return;
-    await pullImage(reference, setup, ctx.signal, emit);
+    try {
+      if (await setup.store.find(reference, setup.platform) !== undefined) return;
+      await pullImage(reference, setup, ctx.signal, emit);
+    } catch (error) {
+      ctx.signal.throwIfAborted();
+      if (!(error instanceof HarborError)) throw error;
+      failed.set(reference, error.message);
+    }
   }, ctx.signal);
   ctx.signal.throwIfAborted();
+  return Object.fromEntries([...prepared.images].flatMap(([task, roles]) => {
+    const reasons = [...roles.values()].flatMap((start) =>
+      start instanceof HarborError ? [] : failed.get(start.reference ?? "") ?? []
+    );
+    return reasons.length === 0 ? [] : [[task, reasons[0]!]];
+  }));
 }
 
 const line = ({ reference, how, tasks }: Done): string => `${reference}\t${how}\t${tasks.length}`;

@@ -83,6 +83,19 @@ test("E17: a registry that is asked too much stops prepare with every image name
   assert.match(readFileSync(folder.join("data", "compose-images.json"), "utf8"), /good@sha256/);
 });
 
+test("A13: an image that nobody has leaves out its own task; namespace has those of the others afterwards", async () => {
+  await using registry = await OddRegistry.start();
+  using folder = new TempFolder("prepare");
+  registry.hold("good", madeImage(), "1");
+  for (const name of ["gone", "good"]) folder.task(`data/${name}`, { image: `${registry.host}/${name}:1` });
+  const { error, notes } = await prepare(folder, "--sandbox", "namespace", "--image-store", folder.join("store"));
+  assert.equal(error, 1, String(error));
+  assert.match(notes, /skipped: gone: Cannot pull .*\/gone:1: registry returned HTTP 404 .*1 task\(s\) prepared$/s);
+  assert.deepEqual(Object.keys(JSON.parse(read(folder, "skipped.json"))), ["gone"]);
+  assert.deepEqual(JSON.parse(read(folder, "images.json")), [`${registry.host}/good:1`]);
+  assert.ok(existsSync(folder.join("store", "oci-layout")));
+});
+
 test("--offline asks nobody and names what is missing", async () => {
   await using registry = await OddRegistry.start();
   using folder = new TempFolder("prepare");
