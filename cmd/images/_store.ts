@@ -29,12 +29,12 @@ export const withStoreOptions = (command: Command): Command =>
     .option("-v, --verbose", "also every program that is started and every request");
 
 export const withPlatform = (command: Command): Command =>
-  command.option("--platform <os/arch>", "of the images (default: this machine's)");
+  command.option("--platform <os/arch>", "of the images (default: linux/amd64, as builds.platform)");
 
 export const storeOf = ({ imageStore }: { imageStore?: string }, { env, clock }: Context): LayoutStore =>
   openStore(storeFolder(env, imageStore), { clock });
 
-/** `os/arch` that was asked for, else this machine's. */
+/** `os/arch` that was asked for, else the default of `builds.platform`. */
 export const platformOf = (asked: string | undefined, env: Context["env"]): string =>
   asked === undefined ? platformOfOptions(buildOptions({}, env)) : platformName(asked);
 
