@@ -41,7 +41,8 @@ export async function soundBlobs(target: LayoutStore, signal: AbortSignal): Prom
   makeFolder(folder, 0o755);
   for (const name of readdirSync(folder)) {
     const path = join(folder, name);
-    if (await hashFile(path, silent(signal)) === name) sound.add(`sha256:${name}`);
+    const isSound = lstatSync(path).isFile() && await hashFile(path, silent(signal)) === name;
+    if (isSound) sound.add(`sha256:${name}`);
     else rmSync(path, { recursive: true, force: true });
   }
   return sound;

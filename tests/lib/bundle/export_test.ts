@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { chmodSync, existsSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { exportBundle } from "../../../lib/bundle/export.ts";
@@ -99,6 +99,7 @@ test("an export that was cut off goes on: what is there and sound stays, the res
   rmSync(join(out, "dataset/words/deep"), { recursive: true });
   chmodSync(join(out, "dataset/words/alpha/tests/run"), 0o600);
   const blob = join(out, "images/oci/blobs/sha256", OTHER.layers[1]!.digest.slice(7));
+  mkdirSync(join(out, "images/oci/blobs/sha256/folder"));
   const kept = join(out, "images/oci/blobs/sha256", BASE.layers[0]!.digest.slice(7));
   const inode = statSync(kept).ino;
   writeFileSync(blob, Buffer.alloc(statSync(blob).size));
