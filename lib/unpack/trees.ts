@@ -191,11 +191,14 @@ class TreePlace {
       return find()!;
     } catch (cause) {
       if (existsSync(temp)) removeWhole(temp);
-      if (cause instanceof HarborError || signal.aborted || errno(cause) === undefined) throw cause;
-      throw new HarborError("image.failed", `Cannot unpack into ${this.folder}: ${reasonOf(cause)}`, {
-        cause,
-        hint: "free some space (gym-harbor images gc), or choose another disk with --unpack-dir DIR",
-      });
+      if (signal.aborted) throw cause;
+      const hint = "free some space (gym-harbor images gc), or choose another disk with --unpack-dir DIR";
+      if (cause instanceof HarborError) {
+        if (!isDiskFull(cause)) throw cause;
+        throw new HarborError(cause.code, `Cannot unpack into ${this.folder}: ${cause.message}`, { cause, hint });
+      }
+      if (errno(cause) === undefined) throw cause;
+      throw new HarborError("image.failed", `Cannot unpack into ${this.folder}: ${reasonOf(cause)}`, { cause, hint });
     }
   }
 

@@ -19,6 +19,7 @@ import { unpackFolder } from "../../../lib/unpack/folder.ts";
 import { heldIds } from "../../../lib/store/leases.ts";
 import { layerTrees } from "../../../lib/unpack/trees.ts";
 import { makeImage, never, putImage, testStore } from "../../support/images.ts";
+import { FakeRunner } from "../../support/runner.ts";
 import { tar } from "../../support/tar.ts";
 import { TempFolder } from "../../support/tasks.ts";
 
@@ -187,4 +188,21 @@ test("unpackFolder() is beside the store, but local when that is on a network fi
   assert.equal(unpackFolder(env, undefined, named, typeOf("/data/")), temp.join("cache/gym-harbor/trees"));
   assert.equal(unpackFolder(env, undefined, own, typeOf("/cache/")), local);
   assert.equal(unpackFolder(env, undefined, { ...named, readOnly: true }), temp.join("cache/gym-harbor/trees"));
+});
+
+test("E16: a disk that is full while a layer is unpacked is named, with what to do; nothing half is left", async () => {
+  using temp = new TempFolder("trees");
+  const { store, deps, put } = given(temp);
+  const fault = {
+    code: "image.failed",
+    message: "The layer sha256:ab cannot be unpacked: 'x': no space left on the disk",
+    diskFull: true,
+  };
+  using runner = new FakeRunner().expect(/^unshare .*unpack-layer$/, { stdout: JSON.stringify({ fault }) });
+  await assert.rejects(layerTrees(await put(BASE), store, "range:100000", { ...deps, runner }, never), {
+    code: "image.failed",
+    message: /^Cannot unpack into .*trees\/range-100000: The layer .*no space left on the disk$/,
+    hint: /--unpack-dir DIR/,
+  });
+  assert.deepEqual(readdirSync(temp.join("trees/range-100000")).filter((name) => !name.startsWith(".leases")), []);
 });
