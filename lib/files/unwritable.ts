@@ -7,7 +7,7 @@ export function unwritable(doing: string, cause: unknown): HarborError {
   return new HarborError("store.unwritable", `${doing}: ${reasonOf(cause)}`, {
     cause,
     hint: isDiskFull(cause)
-      ? "free some space, then continue with --resume"
+      ? "free some space, then continue with --resume; or name a folder on another disk with --output"
       : "make the folder writable, or choose another place with --output FILE.jsonl",
   });
 }

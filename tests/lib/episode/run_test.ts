@@ -472,7 +472,10 @@ test("E16: runEpisode() ends the run when this machine's disk is full, instead o
   const throws = new HarborError("transfer.failed", "Cannot bring /logs/verifier out", { cause: full });
   await assert.rejects(run({ answers: { verifier: { throws } } }), (error) => {
     assert.ok(error instanceof HarborError);
-    assert.deepEqual([error.code, error.hint], ["store.unwritable", "free some space, then continue with --resume"]);
+    assert.deepEqual([error.code, error.hint], [
+      "store.unwritable",
+      "free some space, then continue with --resume; or name a folder on another disk with --output",
+    ]);
     return true;
   });
 });
