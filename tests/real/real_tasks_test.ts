@@ -122,7 +122,8 @@ const storeArgs = (store: string): string[] => [
 
 /** Runs `dataset` here and from its bundle where there is nothing, and holds both against the truth and each other. */
 async function fromBundle(truths: readonly Truth[], dataset: string, store: string, output: TempFolder): Promise<void> {
-  const limit = { timeoutMs: truths.length * ONE_TASK_MS };
+  const env = Object.assign({}, ...truths.map(({ path }) => placeholders(join(dataset, basename(path), "task.toml"))));
+  const limit = { timeoutMs: truths.length * ONE_TASK_MS, env };
   const args = ["--sandbox", "namespace", ...storeArgs(store)];
   const here = await validate(dataset, output.join("here", "rollouts.jsonl"), args, limit);
   const bundle = output.join("bundle");
@@ -131,11 +132,12 @@ async function fromBundle(truths: readonly Truth[], dataset: string, store: stri
   const work = output.join("work");
   mkdirSync(work);
   chmodSync(work, 0o777);
+  const away = nowhere(bundle, work);
   const there = await validate(
     bundle,
     join(work, "there", "rollouts.jsonl"),
     ["--offline", "--sandbox", "namespace"],
-    { ...nowhere(bundle, work), ...limit },
+    { ...away, ...limit, env: { ...away.env, ...env } },
   );
   for (const truth of truths) {
     const id = basename(truth.path);
