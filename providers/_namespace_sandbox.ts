@@ -92,8 +92,11 @@ export class NamespaceSandbox implements Sandbox {
   }
 
   #ownNotes(): string[] {
-    const { spec, rootfs, network } = this.request;
+    const { spec, rootfs, network, machine } = this.request;
     const notes: string[] = [];
+    if (machine.ids === "own") {
+      notes.push(`users: one id only (${machine.idsReason}); a program that becomes another user fails`);
+    }
     if (network === "host") {
       notes.push(`network: shares this machine's network (sandbox.${this.request.provider}.network=host)`);
     }

@@ -49,6 +49,7 @@ needing(
     ok(await runCli(["bundle", "verify", there]));
     const run = judged(await site.validate(there, "there", ["--offline"], site.nowhere(there)));
     assert.deepEqual(identity(run), identity(here));
+    for (const { sandbox } of run.rows) assert.match(sandbox.notes.join("\n"), /^users: one id only \(/m);
     for (const command of ["digest", "check"]) {
       const [inside, original] = await Promise.all([
         runCli([command, there, "--json"], site.nowhere(there)),
