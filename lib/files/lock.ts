@@ -83,12 +83,16 @@ export async function lockFile(path: string, options: LockOptions): Promise<File
   const until = clock.ticks() + options.waitMs;
   const staleMs = options.staleMs ?? STALE_MS;
   let told = false;
+  let watched: { mtimeMs: number; since: number } | undefined;
   for (let pause = 20;; pause = Math.min(pause * 2, LONGEST_PAUSE_MS)) {
     signal?.throwIfAborted();
     if (create(path, textOf(holder))) return new FileLock(path, holder, clock, options.heartbeatMs ?? HEARTBEAT_MS);
     const found = readHolder(path);
     if (found === undefined) continue; // released just now
-    if (isStale(path, found, staleMs) && takeOver(path, found, staleMs)) continue;
+    if (watched?.mtimeMs !== found.mtimeMs) watched = { mtimeMs: found.mtimeMs, since: clock.ticks() };
+    // A time in the future, of a clock that was put back since, never grows old: what is seen to stand still does.
+    const silent = clock.ticks() - watched.since > staleMs && isElsewhere(found);
+    if ((silent || isStale(path, found, staleMs)) && takeOver(path, found, staleMs)) continue;
     const left = until - clock.ticks();
     if (left <= 0) throw locked(path, found.holder);
     if (!told) options.onWait?.(describe(found.holder));
@@ -130,6 +134,9 @@ function parse(text: string): Holder | undefined {
     return undefined;
   }
 }
+
+/** Whether only its heartbeat can tell if the holder lives. */
+const isElsewhere = ({ holder }: Found): boolean => holder === undefined || isAlive(holder) === undefined;
 
 function isStale(path: string, found: Found, staleMs: number): boolean {
   const alive = found.holder === undefined ? undefined : isAlive(found.holder);

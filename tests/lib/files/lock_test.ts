@@ -160,3 +160,17 @@ test("lockFile() admits one of many processes at a time", async () => {
   }));
   assert.deepEqual(ends, [0, 0, 0]);
 });
+
+test("I14: a lock of another machine whose time lies in the future is taken over once it was seen to stand still", async () => {
+  using temp = new TempFolder();
+  const path = temp.join("run.lock");
+  writeFileSync(path, holder({ host: "elsewhere" }));
+  const ahead = new Date(Date.now() + 86_400_000);
+  utimesSync(path, ahead, ahead);
+  const beats = setInterval(() => writeFileSync(path, holder({ host: "elsewhere" })), 20);
+  await assert.rejects(lockFile(path, { ...soon, waitMs: 900, staleMs: 500 }), /elsewhere holds it/);
+  clearInterval(beats);
+  utimesSync(path, ahead, ahead);
+  using held = await lockFile(path, { ...soon, staleMs: 500 });
+  assert.equal(held.holder.host, hostname());
+});
