@@ -10,7 +10,7 @@ import { writeAtomic } from "../files/atomic.ts";
 import { lockFile } from "../files/lock.ts";
 import { isFolder } from "../files/tree.ts";
 import type { Clock } from "../runtime/clock.ts";
-import { PLACES } from "./schema.ts";
+import { PLACES, SCHEMA_VERSION } from "./schema.ts";
 
 const Identity = z.object({ taskset: z.string(), kind: z.enum(["dataset", "task"]), platform: z.string() });
 /** What an export is of. Two that differ here must not meet in one folder. */
@@ -62,6 +62,13 @@ function refuseForeign(folder: string, identity: Identity): void {
   const other = names.filter((name) => !OURS.has(name));
   if (other.length > 0) refuse(`${folder} is no bundle: it holds ${other.slice(0, 3).join(", ")}`);
   if (names.every((name) => name === LOCK)) return;
+  const version = versionOf(folder);
+  if (version !== undefined && version > SCHEMA_VERSION) {
+    refuse(
+      `${folder} holds a bundle of schema_version ${version}, this gym-harbor writes ${SCHEMA_VERSION}`,
+      "export with a newer gym-harbor, or name another folder with --out",
+    );
+  }
   const found = identityOf(folder);
   if (found === undefined) return refuse(`${folder} holds neither a bundle nor the beginning of one`);
   const wanted: Identity = { taskset: identity.taskset, kind: identity.kind, platform: identity.platform };
@@ -72,12 +79,24 @@ function refuseForeign(folder: string, identity: Identity): void {
   }
 }
 
+const indexOf = (folder: string) => JSON.parse(readFileSync(join(folder, PLACES.index), "utf8"));
+
+/** Of the whole bundle that lies there; undefined where there is none that says so. */
+function versionOf(folder: string): number | undefined {
+  try {
+    const { schema_version: version } = indexOf(folder);
+    return typeof version === "number" ? version : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
 function identityOf(folder: string): Identity | undefined {
   try {
     if (existsSync(join(folder, PLACES.unfinished))) {
       return Identity.parse(JSON.parse(readFileSync(join(folder, PLACES.unfinished), "utf8")));
     }
-    const { dataset, platform } = JSON.parse(readFileSync(join(folder, PLACES.index), "utf8"));
+    const { dataset, platform } = indexOf(folder);
     return Identity.parse({ taskset: dataset?.taskset, kind: dataset?.kind, platform });
   } catch {
     return undefined;
