@@ -7,6 +7,7 @@ import { parse } from "smol-toml";
 import { type DatasetFacts, type Manifest, manifestText, reconcileManifest } from "../../../lib/dataset/manifest.ts";
 import { HarborError } from "../../../lib/errors.ts";
 import { type Runner, systemRunner } from "../../../lib/runtime/runner.ts";
+import { needing } from "../../support/kit.ts";
 import { TempFolder, writeFiles } from "../../support/tasks.ts";
 
 const noGit: Pick<Runner, "run"> = {
@@ -71,8 +72,9 @@ test("reconcileManifest() rewrites a manifest that cannot be read, and says so",
   }
 });
 
-test("reconcileManifest() leaves a folder that git tracks alone", async (t) => {
-  if (spawnSync("git", ["--version"]).status !== 0) return t.skip("no git here");
+const lacksGit = spawnSync("git", ["--version"]).status === 0 ? null : "no git here";
+
+needing(lacksGit, "reconcileManifest() leaves a folder that git tracks alone", async () => {
   using temp = place();
   writeFiles(temp.path, { "tracked/f": "1", "ignored/f": "1", "new/f": "1", ".gitignore": "ignored\n" });
   const git = (...args: string[]) =>
