@@ -8,6 +8,7 @@ import process from "node:process";
 import { HarborError } from "../lib/errors.ts";
 import type { Runner } from "../lib/runtime/runner.ts";
 import { thisUid } from "../lib/runtime/user.ts";
+import type { ImageNeed } from "../lib/sandbox/provider.ts";
 import { SYS_CANDIDATES } from "./_namespace_mounts.ts";
 
 /** PATH inside, and where we look for the programs we start. */
@@ -141,6 +142,24 @@ export function oneId(machine: Machine, env: Readonly<Record<string, string | un
   const user = env.USER ?? process.getuid?.() ?? "";
   return `${machine.idsReason}; an administrator mends it with: apt-get install uidmap; ` +
     `usermod --add-subuids 100000-165535 --add-subgids 100000-165535 ${user}`;
+}
+
+/**
+ * Throws "task.unsupported" for an image whose Dockerfile adds a user, where there is one id only: what becomes that user
+ * by itself would fail there, and its failure would be scored as the work's.
+ */
+export function refuseAddedUsers(
+  machine: Machine,
+  { taskId, addsUser }: Pick<ImageNeed, "taskId" | "addsUser">,
+  env: Readonly<Record<string, string | undefined>>,
+): void {
+  const hint = oneId(machine, env);
+  if (hint === undefined || addsUser === undefined) return;
+  const { line, words } = addsUser;
+  const message =
+    `${taskId} has a user of its own (Dockerfile line ${line}: ${words}), and only one id can be had here ` +
+    `(${machine.idsReason})`;
+  throw new HarborError("task.unsupported", message, { hint });
 }
 
 /** Throws "task.unsupported" for a user other than root where there is one id only (decisions 18). */

@@ -52,7 +52,14 @@ import { failUnlessDone } from "./_build_steps.ts";
 import { Boxes } from "./_namespace_boxes.ts";
 import { diagnoseNamespaces, storageNotes, trialSpec } from "./_namespace_diagnose.ts";
 import { MAX_PROCESSES } from "./_namespace_limits.ts";
-import { lookAtMachine, type Machine, oneId, refuseOtherUsers, USER_NAMESPACE } from "./_namespace_machine.ts";
+import {
+  lookAtMachine,
+  type Machine,
+  oneId,
+  refuseAddedUsers,
+  refuseOtherUsers,
+  USER_NAMESPACE,
+} from "./_namespace_machine.ts";
 import type { Storage } from "./_namespace_mounts.ts";
 import { optionReader } from "./_namespace_options.ts";
 import type { NamespaceSandbox } from "./_namespace_sandbox.ts";
@@ -103,6 +110,7 @@ export class NamespaceProvider implements SandboxProvider {
   async prepare(need: ImageNeed, signal: AbortSignal, emit: Emit): Promise<PreparedImage> {
     const machine = await this.#boxes.machine();
     refuseOtherUsers(machine, need.taskId, need.users, this.deps.env);
+    refuseAddedUsers(machine, need, this.deps.env);
     const { reference, stored } = await this.#find(need, signal, emit);
     const key = `image ${stored.config.digest}`;
     const stack = await (this.#shared.get(key, () => this.#stack(stored, machine, signal)) as Promise<

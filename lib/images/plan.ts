@@ -12,7 +12,7 @@ import type { BuildRequest } from "./builder.ts";
 import { usesHeredocs } from "./heredoc.ts";
 
 /** What every sandbox of a task asks of its provider besides the image. Throws "not-built" for an allow list. */
-export function startNeeds({ environment, agent, verifier }: Task): Omit<ImageNeed, "taskId" | "source"> {
+export function startNeeds({ environment, agent, verifier, image }: Task): Omit<ImageNeed, "taskId" | "source"> {
   return {
     network: networkOf(environment.network_mode ?? "public"),
     limits: {
@@ -22,6 +22,7 @@ export function startNeeds({ environment, agent, verifier }: Task): Omit<ImageNe
       gpus: environment.gpus,
     },
     users: [...new Set([agent.user, verifier.user])],
+    ...(image.addsUser && { addsUser: image.addsUser }),
   };
 }
 

@@ -54,6 +54,8 @@ export interface ImageNeed {
   limits: Limits;
   /** Users that commands of the task will run as; undefined entries mean the image's own. */
   users: (string | undefined)[];
+  /** Where the task's Dockerfile adds a user: its entrypoint or its tests may become that one by themselves. */
+  addsUser?: { line: number; words: string };
 }
 
 /** An image that is ready to start, with what its configuration says. */

@@ -1,5 +1,6 @@
 /** What a task starts from, read off `docker_image` and `environment/` (task-format §6.1). */
 import { classifyDockerfile } from "./dockerfile_mode.ts";
+import { addedUser } from "./dockerfile_users.ts";
 import type { TaskFiles } from "./files.ts";
 import type { ImagePlan } from "./task.ts";
 
@@ -8,6 +9,26 @@ const OTHER_COMPOSE_NAMES = ["docker-compose.yml", "compose.yaml", "compose.yml"
 
 /** The plan; faults go to the findings of `files`. */
 export function imagePlan(id: string, dockerImage: string | undefined, files: TaskFiles, strict: boolean): ImagePlan {
+  const isFile = files.kind("environment") === "dir" && files.kind("environment/Dockerfile") === "file";
+  const dockerfile = isFile ? files.dockerfile("environment/Dockerfile") : undefined;
+  const addsUser = dockerfile === undefined ? undefined : addedUser(dockerfile.text);
+  return { ...planned(id, dockerImage, { isFile, dockerfile }, files, strict), ...(addsUser && { addsUser }) };
+}
+
+interface Found {
+  /** environment/Dockerfile is a file. */
+  isFile: boolean;
+  /** It, where it can be read. */
+  dockerfile: { path: string; text: string } | undefined;
+}
+
+function planned(
+  id: string,
+  dockerImage: string | undefined,
+  { isFile, dockerfile }: Found,
+  files: TaskFiles,
+  strict: boolean,
+): ImagePlan {
   const kind = files.kind("environment");
   if (kind === "file" && (strict ? dockerImage === undefined : true)) {
     files.say("environment.not-a-folder", "environment", {});
@@ -18,8 +39,6 @@ export function imagePlan(id: string, dockerImage: string | undefined, files: Ta
   if (kind !== "dir") {
     return dockerImage === undefined ? NONE : { mode: "prebuilt", reference: dockerImage, uploads: false };
   }
-  const hasDockerfile = files.kind("environment/Dockerfile") === "file";
-  const dockerfile = hasDockerfile ? files.dockerfile("environment/Dockerfile") : undefined;
   if (files.kind("environment/docker-compose.yaml") === "file") {
     return {
       mode: "compose",
@@ -30,7 +49,7 @@ export function imagePlan(id: string, dockerImage: string | undefined, files: Ta
   }
   if (dockerImage !== undefined) return prebuilt(dockerImage, dockerfile, files);
   if (dockerfile === undefined) {
-    if (hasDockerfile) return NONE; // it cannot be read, which was said
+    if (isFile) return NONE; // it cannot be read, which was said
     const other = OTHER_COMPOSE_NAMES.find((name) => files.kind(`environment/${name}`) === "file");
     const hint = other === undefined
       ? undefined

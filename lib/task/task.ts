@@ -120,6 +120,8 @@ export interface ImagePlan {
   dockerfile?: string;
   /** First instruction that forces a build, as the spec words it. */
   reason?: string;
+  /** Where environment/Dockerfile adds a user. */
+  addsUser?: { line: number; words: string };
   /** environment/ files to upload to the working directory (prebuilt without Dockerfile). */
   uploads: boolean;
 }
