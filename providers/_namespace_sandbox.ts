@@ -23,6 +23,7 @@ import type {
   Running,
   Sandbox,
 } from "../lib/sandbox/provider.ts";
+import { refuseVariables } from "../lib/sandbox/variables.ts";
 import { type Groups, removeGroups, removeGroupsNow } from "./_namespace_limits.ts";
 import { PATH } from "./_namespace_machine.ts";
 import { type Network as HeldNetwork, proxyEnv } from "./_namespace_networks.ts";
@@ -41,12 +42,10 @@ import { CONTROL, type Layer, type MountPlan } from "./_namespace_mounts.ts";
 import type { OpenRequest } from "./_namespace_open.ts";
 import type { Session } from "./_namespace_session.ts";
 import type { BuildTool } from "./_namespace_tools.ts";
-import { descendants, killAll, memoryKb, residentKb } from "./_namespace_tree.ts";
+import { killAll } from "./_namespace_tree.ts";
+import { MemoryWatch } from "./_namespace_watch.ts";
 
 const CLOSE_MS = 10_000;
-const WATCH_MS = 100;
-/** MAX_ARG_STRLEN: one name=value with its end. */
-const LONGEST_VARIABLE = 131_072;
 /** For transfers that have to run inside. */
 const INSIDE_MS = 600_000;
 
@@ -60,8 +59,7 @@ export class NamespaceSandbox implements Sandbox {
   readonly #root: string;
   #kept = false;
   #closed: Promise<void> | undefined;
-  #watcher: ReturnType<typeof setInterval> | undefined;
-  #watchedKills = 0;
+  #watch: MemoryWatch | undefined;
 
   constructor(
     private readonly request: OpenRequest,
@@ -88,7 +86,8 @@ export class NamespaceSandbox implements Sandbox {
     const open = asked.some((limit, at) => limit !== undefined && !held_[at]);
     this.limits = open ? "watched" : "enforced";
     this.notes = [...spec.image.notes, ...this.#ownNotes()];
-    if (spec.limits.memoryMb !== undefined && !groups.holds.memory) this.#watch(spec.limits.memoryMb);
+    const { memoryMb } = spec.limits;
+    if (memoryMb !== undefined && !groups.holds.memory) this.#watch = new MemoryWatch(init, memoryMb, request.clock);
   }
 
   #ownNotes(): string[] {
@@ -380,7 +379,7 @@ export class NamespaceSandbox implements Sandbox {
 
   /** Kills everything inside and waits until it is gone. */
   async #end(): Promise<void> {
-    clearInterval(this.#watcher);
+    this.#watch?.[Symbol.dispose]();
     this.session.lose("it was closed");
     killAll([this.init]);
     // PID 1 is only gone when all of its namespace are, and `unshare` only after it.
@@ -476,39 +475,12 @@ head -c ${maxBytes + 1} <"$GYM_PATH"`;
       ...spec.env,
       ...more,
     };
-    for (const [name, value] of Object.entries(env)) {
-      if (Buffer.byteLength(name) + Buffer.byteLength(value) + 2 > LONGEST_VARIABLE || value.includes("\0")) {
-        throw new HarborError(
-          "sandbox.failed",
-          `Linux cannot pass the variable ${name}: ${Buffer.byteLength(value)} bytes`,
-          {
-            hint: "pass it as a file",
-          },
-        );
-      }
-    }
+    refuseVariables(env);
     return env;
   }
 
   #oomKills(): number | null {
-    const counted = this.groups.oomKills();
-    if (counted !== null) return counted;
-    return this.#watcher === undefined ? null : this.#watchedKills;
-  }
-
-  /** Where no control group holds it: the largest process is killed when all of them together are over. */
-  #watch(memoryMb: number): void {
-    const limitKb = memoryMb * 1024;
-    this.#watcher = setInterval(() => {
-      const pids = descendants(this.init).map(({ pid }) => pid);
-      if (pids.reduce((sum, pid) => sum + residentKb(pid), 0) <= limitKb) return;
-      const sizes = pids.map((pid) => ({ pid, kb: memoryKb(pid) }));
-      if (sizes.reduce((sum, { kb }) => sum + kb, 0) <= limitKb) return;
-      const largest = sizes.reduce((one, other) => (other.kb > one.kb ? other : one));
-      this.#watchedKills++;
-      killAll([largest.pid]);
-    }, WATCH_MS);
-    this.#watcher.unref?.();
+    return this.groups.oomKills() ?? this.#watch?.kills ?? null;
   }
 }
 
