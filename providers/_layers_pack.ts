@@ -11,6 +11,7 @@ import { Transform } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { createGzip } from "node:zlib";
 import { HarborError } from "../lib/errors.ts";
+import { Producer } from "../lib/runtime/producer.ts";
 import type { Runner } from "../lib/runtime/runner.ts";
 import { decisiveLine } from "../lib/sandbox/failure.ts";
 import { OPAQUE } from "../lib/unpack/extras.ts";
@@ -113,11 +114,7 @@ export async function packLayer(
     "--numeric-owner",
     ".",
   ];
-  const tar = await runner.start(argv, { env: { PATH, LC_ALL: "C" } });
-  const kill = () => tar.kill("SIGKILL");
-  signal.addEventListener("abort", kill, { once: true });
-  let said = "";
-  tar.stderr.on("data", (chunk: Buffer) => (said = (said + chunk).slice(-8192)));
+  using tar = await Producer.start(runner, argv, signal, { env: { PATH, LC_ALL: "C" } });
   const diff = createHash("sha256");
   const blob = createHash("sha256");
   let entries: LayerEntries;
@@ -146,23 +143,18 @@ export async function packLayer(
   };
   const reader = new TarReader(entries = new LayerEntries(emit, etcMode), "The new layer");
   const hashing = new Transform({ transform: (chunk, _, done) => (blob.update(chunk), done(null, chunk)) });
-  try {
-    await pipeline(tar.stdout, rewriting, createGzip(), hashing, createWriteStream(to), { signal });
-    const { exitCode } = await tar.ended;
-    if (exitCode !== 0) {
-      throw new HarborError("image.failed", `Cannot pack what the build wrote: ${decisiveLine(said)}`, {
-        details: { stderr: said, class: "build" },
-      });
-    }
-    const { size } = await stat(to);
-    return {
-      digest: `sha256:${blob.digest("hex")}`,
-      size,
-      diffId: `sha256:${diff.digest("hex")}`,
-      entries: entries.entries,
-    };
-  } finally {
-    kill();
-    signal.removeEventListener("abort", kill);
+  await pipeline(tar.stdout, rewriting, createGzip(), hashing, createWriteStream(to), { signal });
+  const { exitCode } = await tar.ended;
+  if (exitCode !== 0) {
+    throw new HarborError("image.failed", `Cannot pack what the build wrote: ${decisiveLine(tar.said)}`, {
+      details: { stderr: tar.said, class: "build" },
+    });
   }
+  const { size } = await stat(to);
+  return {
+    digest: `sha256:${blob.digest("hex")}`,
+    size,
+    diffId: `sha256:${diff.digest("hex")}`,
+    entries: entries.entries,
+  };
 }

@@ -6,7 +6,7 @@ import { once } from "node:events";
 import type { Writable } from "node:stream";
 import { HarborError, isDiskFull } from "../lib/errors.ts";
 import { localAlias } from "../lib/images/alias.ts";
-import { HeadTail } from "../lib/runtime/head_tail.ts";
+import { Producer } from "../lib/runtime/producer.ts";
 import type { RunResult } from "../lib/runtime/runner.ts";
 import { decisiveLine, engineFailure } from "../lib/sandbox/failure.ts";
 import { importArchive } from "../lib/store/archive_in.ts";
@@ -163,25 +163,16 @@ async function save(
   id: string,
   { reference, store, names, signal }: SaveRequest,
 ): Promise<StoredImage[]> {
-  const client = await runner.start(saveArgv(program, id), { env });
-  const errors = new HeadTail(16 * 1024);
-  client.stderr.on("data", (chunk) => errors.push(chunk));
-  client.stdin.end();
-  const onAbort = () => client.kill("SIGKILL");
-  signal.addEventListener("abort", onAbort, { once: true });
-  try {
-    const options = { what: `${program.path} save ${reference}`, names: [...names] };
-    // Its own end says more than an archive that breaks off because of it.
-    return await importArchive(client.stdout, store, options, signal).catch(async (error) => {
-      client.kill("SIGKILL");
-      if (isDiskFull(error)) throw error; // of our store: the engine only lost its reader
-      const { exitCode, signal: ended } = await client.exited;
-      signal.throwIfAborted();
-      if (exitCode === 0 || ended !== null) throw error;
-      const reason = said(errors.text());
-      throw new HarborError("image.failed", `${program.path} cannot save ${reference}: ${reason}`, { cause: error });
-    });
-  } finally {
-    signal.removeEventListener("abort", onAbort);
-  }
+  using client = await Producer.start(runner, saveArgv(program, id), signal, { env });
+  const options = { what: `${program.path} save ${reference}`, names: [...names] };
+  // Its own end says more than an archive that breaks off because of it.
+  return await importArchive(client.stdout, store, options, signal).catch(async (error) => {
+    client.kill();
+    if (isDiskFull(error)) throw error; // of our store: the engine only lost its reader
+    const { exitCode, signal: ended } = await client.exited;
+    signal.throwIfAborted();
+    if (exitCode === 0 || ended !== null) throw error;
+    const reason = said(client.said);
+    throw new HarborError("image.failed", `${program.path} cannot save ${reference}: ${reason}`, { cause: error });
+  });
 }

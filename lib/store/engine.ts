@@ -1,6 +1,7 @@
 /** Images that an engine has, brought into a store as it saves them, their configuration byte for byte. */
 import { HarborError } from "../errors.ts";
 import { isPinned } from "../images/reference.ts";
+import { Producer } from "../runtime/producer.ts";
 import type { Runner } from "../runtime/runner.ts";
 import { decisiveLine, engineFailure } from "../sandbox/failure.ts";
 import { importArchive } from "./archive_in.ts";
@@ -35,27 +36,18 @@ export async function importFromEngine(
   { runner, names = [name], argv = saveArgv(engine, name), env }: FromEngine,
   signal: AbortSignal,
 ): Promise<StoredImage> {
-  const program = await runner.start(argv, env === undefined ? {} : { env });
-  const kill = () => program.kill("SIGKILL");
-  signal.addEventListener("abort", kill, { once: true });
-  let said = "";
-  program.stderr.on("data", (chunk: Uint8Array) => (said = (said + new TextDecoder().decode(chunk)).slice(-8192)));
-  try {
-    const what = `${engine}:${name}`;
-    const taken = importArchive(program.stdout as AsyncIterable<Uint8Array>, store, { what, names }, signal);
-    const images = await taken.catch(async (cause) => {
-      kill();
-      signal.throwIfAborted();
-      const { exitCode, signal: ended } = await program.ended;
-      throw exitCode !== 0 && ended === null ? refusal(engine, name, said, cause) : cause;
-    });
-    const { exitCode } = await program.ended;
-    if (exitCode !== 0) throw refusal(engine, name, said, undefined);
-    return images[0]!;
-  } finally {
-    kill();
-    signal.removeEventListener("abort", kill);
-  }
+  using program = await Producer.start(runner, argv, signal, env === undefined ? {} : { env });
+  const what = `${engine}:${name}`;
+  const taken = importArchive(program.stdout as AsyncIterable<Uint8Array>, store, { what, names }, signal);
+  const images = await taken.catch(async (cause) => {
+    program.kill();
+    signal.throwIfAborted();
+    const { exitCode, signal: ended } = await program.ended;
+    throw exitCode !== 0 && ended === null ? refusal(engine, name, program.said, cause) : cause;
+  });
+  const { exitCode } = await program.ended;
+  if (exitCode !== 0) throw refusal(engine, name, program.said, undefined);
+  return images[0]!;
 }
 
 function refusal(engine: string, name: string, said: string, cause: unknown): HarborError {

@@ -8,9 +8,9 @@ import { open, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { Transform } from "node:stream";
 import { pipeline } from "node:stream/promises";
-import { Buffer } from "node:buffer";
 import { HarborError } from "../errors.ts";
 import { type ImageFile, platformName } from "../images/config.ts";
+import { Producer } from "../runtime/producer.ts";
 import type { Runner } from "../runtime/runner.ts";
 import { thisUid } from "../runtime/user.ts";
 import { decisiveLine } from "../sandbox/failure.ts";
@@ -93,27 +93,18 @@ async function archive(folder: string, path: string, runner: Runner, signal: Abo
     ...(thisUid() === 0 ? [] : ["--owner=0", "--group=0"]),
     ".",
   ];
-  const tar = await runner.start(argv);
-  const kill = () => tar.kill("SIGKILL");
-  signal.addEventListener("abort", kill, { once: true });
-  let said = "";
-  tar.stderr.on("data", (chunk: Buffer) => (said = (said + chunk).slice(-8192)));
-  try {
-    const hash = createHash("sha256");
-    const hashing = new Transform({ transform: (chunk, _, done) => (hash.update(chunk), done(null, chunk)) });
-    await pipeline(tar.stdout, hashing, createWriteStream(path), { signal });
-    const { exitCode } = await tar.ended;
-    if (exitCode !== 0) {
-      throw new HarborError("image.failed", `Cannot import ${folder}: ${decisiveLine(said)}`, {
-        hint: "tar must be GNU's and able to read all files; nothing may write to the folder meanwhile",
-        details: { stderr: said },
-      });
-    }
-    return { digest: `sha256:${hash.digest("hex")}`, size: (await stat(path)).size };
-  } finally {
-    kill();
-    signal.removeEventListener("abort", kill);
+  using tar = await Producer.start(runner, argv, signal);
+  const hash = createHash("sha256");
+  const hashing = new Transform({ transform: (chunk, _, done) => (hash.update(chunk), done(null, chunk)) });
+  await pipeline(tar.stdout, hashing, createWriteStream(path), { signal });
+  const { exitCode } = await tar.ended;
+  if (exitCode !== 0) {
+    throw new HarborError("image.failed", `Cannot import ${folder}: ${decisiveLine(tar.said)}`, {
+      hint: "tar must be GNU's and able to read all files; nothing may write to the folder meanwhile",
+      details: { stderr: tar.said },
+    });
   }
+  return { digest: `sha256:${hash.digest("hex")}`, size: (await stat(path)).size };
 }
 
 interface SingleLayer {
